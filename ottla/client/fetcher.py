@@ -1,10 +1,9 @@
 """The fetcher: requests batches of the assigned partitions from their leaders.
 
 `_pump` never waits: it writes a Fetch to every leader with a free connection and a partition that has room in its
-buffer. Answers put batches into the partitions and wake their reader. An error of a partition is either handled
-(another leader, an offset out of range with a reset policy) or stored in its `failure` for the reader to raise.
-`position_resets.py` looks up where a partition without a position begins. An unexpected exception becomes the failure
-of the partitions that were processed: their reader raises it, and they are fetched again after that.
+buffer. `fetch_answers.py` has the effect of the answers, `position_resets.py` looks up where a partition without a
+position begins. An unexpected exception becomes the failure of the partitions that were processed: their reader raises
+it, and they are fetched again after that.
 """
 
 from __future__ import annotations
@@ -12,23 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.client.assigned import AssignedPartition, FetchedBatch
+from ottla.client.assigned import AssignedPartition
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
-from ottla.client.consumer_options import ISOLATION_LEVELS, RESETS, ConsumerOptions
+from ottla.client.consumer_options import ISOLATION_LEVELS, ConsumerOptions
 from ottla.client.errors import (
     AuthenticationFailed,
     ClientFailed,
-    CorruptRecords,
     KafkaError,
-    LogTruncated,
-    OffsetOutOfRange,
     PartitionFailure,
 )
+from ottla.client.fetch_answers import FetchAnswers
 from ottla.client.metrics import ConsumerMetrics
 from ottla.client.position_resets import PositionResets
 from ottla.client.sent_fetch import SentFetch
@@ -37,8 +34,6 @@ from ottla.client_core.fetch_template import FIRST_VERSION, Fetched, FetchTempla
 from ottla.client_core.fetch_template import place as place_of
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.records.errors import CorruptBatch
-from ottla.protocol.records.formats import iter_any
 from ottla.protocol.types import ZERO_UUID
 
 logger = logging.getLogger(__name__)
@@ -76,15 +71,14 @@ class Fetcher:
     ) -> None:
         self._cluster = cluster
         self._partitions = partitions
-        self._metrics = metrics
         self._fetch_min_bytes = options.fetch_min_bytes
         self._fetch_max_wait_ms = options.fetch_max_wait_ms
         self._fetch_max_bytes = options.fetch_max_bytes
         self._max_partition_fetch_bytes = options.max_partition_fetch_bytes
         self._isolation_level = ISOLATION_LEVELS[options.isolation_level]
-        self._reset_to = RESETS[options.auto_offset_reset]
         self._timeout_ms = options.default_api_timeout_ms
         self._resets = PositionResets(cluster, options, on_data=on_data, on_move=self.wake)
+        self._answers = FetchAnswers(cluster, options, metrics, on_data=on_data, wake_at=self._wake_at)
         self._on_data = on_data
         self.loop = asyncio.get_running_loop()
         self._busy: set[tuple[int, int]] = set()
@@ -147,7 +141,10 @@ class Fetcher:
         by_leader: dict[int, list[AssignedPartition]] = defaultdict(list)
         full: set[int] = set()
         for assigned in self._partitions.values():
-            if assigned.fetch_offset < 0 or assigned.is_paused or assigned.is_fetching or assigned.failure is not None:
+            if assigned.is_paused:
+                assigned.leaderless_since = None
+                continue
+            if assigned.fetch_offset < 0 or assigned.is_fetching or assigned.failure is not None:
                 continue
             if now < assigned.not_before:
                 self._wake_at(assigned.not_before)
@@ -155,10 +152,11 @@ class Fetcher:
             leader_id = self._cluster.leader_of(*assigned.partition)
             if leader_id < 0:
                 self._await_leader(assigned, now)
-            elif assigned.buffered_bytes >= self._max_partition_fetch_bytes:
+                continue
+            assigned.leaderless_since = None
+            if assigned.buffered_bytes >= self._max_partition_fetch_bytes:
                 full.add(leader_id)
             else:
-                assigned.leaderless_since = None
                 by_leader[leader_id].append(assigned)
         for leader_id, wanted in by_leader.items():
             lane = next((lane for lane in _LANES if (leader_id, lane) not in self._busy), None)
@@ -179,7 +177,7 @@ class Fetcher:
             is_unknown = known is None or assigned.partition.partition not in known.partitions
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else ErrorCode.LEADER_NOT_AVAILABLE
             assigned.leaderless_since = None
-            self._fail(assigned, PartitionFailure(code, assigned.partition, assigned.position, code.message))
+            self._answers.fail(assigned, PartitionFailure(code, assigned.partition, assigned.position, code.message))
 
     def _connect(self, leader_id: int, lane: int) -> None:
         if (leader_id, lane) not in self._connecting:
@@ -194,7 +192,7 @@ class Fetcher:
             if isinstance(failed, AuthenticationFailed):  # the program must get this error
                 for assigned in self._led_by(leader_id):
                     if assigned.failure is None:
-                        self._fail(assigned, failed)
+                        self._answers.fail(assigned, failed)
             self._cluster.mark_stale()
             await asyncio.sleep(self._cluster.options.reconnect_pause_s(1))
         except Exception as bug:  # a program that reads must get it, and not wait forever
@@ -249,7 +247,7 @@ class Fetcher:
             timeout_ms = self._cluster.options.request_timeout_ms + wait_ms
             connection.send_for(SentFetch(self, place, wanted, names, timeout_ms), request, version)
         except KafkaError as failed:
-            self._back_off_or_fail(wanted, failed)
+            self._answers.back_off_or_fail(wanted, failed)
             return
         self._busy.add(place)
         for assigned in wanted:
@@ -294,20 +292,7 @@ class Fetcher:
         asked = self._end_of(sent)
         if self._is_closed:
             return
-        self._measure(answer, sent.asked_at)
-        for topic in answer.responses:
-            name = topic.topic if sent.names_by_id is None else sent.names_by_id.get(topic.topic_id, "")
-            for answered in topic.partitions:
-                wanted = asked.get(TopicPartition(name, answered.partition_index))
-                if wanted is not None:
-                    self._take(wanted, answered)
-        self._note_empty(asked.values(), answer)
-        if any(assigned.has_data or assigned.empty_before >= 0 for assigned in asked.values()):
-            self._on_data()
-        if answer.throttle_time_ms > 0:
-            until = self.loop.time() + answer.throttle_time_ms / 1000
-            for assigned in asked.values():
-                assigned.not_before = max(assigned.not_before, until)
+        self._answers.take(asked, sent, answer)
         self.wake()
 
     def on_fetched(self, sent: SentFetch, fetched: Fetched) -> None:
@@ -316,17 +301,7 @@ class Fetcher:
             asked = self._end_of(sent)
             if self._is_closed:
                 return
-            now = self.loop.time()
-            self._metrics.fetches.add(now, len(fetched.records), (now - sent.asked_at) * 1000, 0)
-            for assigned in asked.values():
-                assigned.failures = 0
-                assigned.high_watermark, assigned.last_stable_offset, assigned.log_start_offset, records = fetched
-                if records:
-                    self._add(assigned, records, [])
-                else:
-                    self._note_none(assigned)
-                if assigned.has_data or assigned.empty_before >= 0:
-                    self._on_data()
+            self._answers.take_fetched(asked.values(), sent, fetched)
             self.wake()
         except Exception as bug:  # a program that reads must get it, and not wait forever
             self._on_bug_in(sent, bug)
@@ -343,7 +318,7 @@ class Fetcher:
         if self._is_closed:
             return
         self._cluster.mark_stale()
-        self._back_off_or_fail(list(asked.values()), error)
+        self._answers.back_off_or_fail(list(asked.values()), error)
         self.wake()
 
     def _end_of(self, sent: SentFetch) -> dict[TopicPartition, AssignedPartition]:
@@ -357,116 +332,6 @@ class Fetcher:
         for assigned in asked.values():
             assigned.is_fetching = False
         return asked
-
-    def _note_empty(self, asked: Collection[AssignedPartition], answer: FetchResponse) -> None:
-        """Note, from an answer without records, that there are none up to the end offset in it. If any partition got
-        records, there may have been no room for those of the rest (KIP-74); a throttled answer shows nothing.
-        """
-        answered = [one for topic in answer.responses for one in topic.partitions]
-        if answer.throttle_time_ms > 0 or any(one.error_code or len(one.records or b"") for one in answered):
-            return
-        for assigned in asked:
-            self._note_none(assigned)
-
-    def _note_none(self, assigned: AssignedPartition) -> None:
-        end = assigned.last_stable_offset if self._isolation_level == 1 else assigned.high_watermark
-        if end > assigned.fetch_offset >= 0:
-            assigned.empty_before = end
-
-    def _measure(self, answer: FetchResponse, asked_at: float) -> None:
-        now = self.loop.time()
-        records_bytes = sum(len(answered.records or b"") for topic in answer.responses for answered in topic.partitions)
-        self._metrics.fetches.add(now, records_bytes, (now - asked_at) * 1000, answer.throttle_time_ms)
-
-    def _take(self, assigned: AssignedPartition, answered: FetchResponse.PartitionData) -> None:
-        if answered.error_code:
-            self._refused(assigned, ErrorCode.of(answered.error_code))
-            return
-        if answered.diverging_epoch is not None and answered.diverging_epoch.end_offset >= 0:
-            self._on_truncated(assigned, answered.diverging_epoch.end_offset)
-            return
-        assigned.failures = 0
-        assigned.high_watermark = answered.high_watermark
-        assigned.last_stable_offset = answered.last_stable_offset
-        assigned.log_start_offset = answered.log_start_offset
-        if answered.records is None or not len(answered.records):
-            return
-        aborted = sorted((t.first_offset, t.producer_id) for t in answered.aborted_transactions or ())
-        self._add(assigned, memoryview(answered.records), aborted)
-
-    def _add(self, assigned: AssignedPartition, view: memoryview, aborted: list[tuple[int, int]]) -> None:
-        """Add fetched batches to a partition; `aborted` are pairs (first offset, producer id), in order."""
-        wanted_from = assigned.fetch_offset
-        try:
-            for position, header in iter_any(view, allow_partial_tail=True):
-                if header.next_offset <= wanted_from:
-                    continue
-                starting = [producer_id for first, producer_id in aborted if first <= header.last_offset]
-                del aborted[: len(starting)]
-                assigned.add(FetchedBatch(view[position : position + header.size_bytes], header, starting))
-        except CorruptBatch as corrupt:
-            if assigned.has_data:  # raised after that is read; until then, do not fetch the same bytes in a busy loop
-                assigned.not_before = self.loop.time() + self._cluster.options.retry_pause_s(1)
-            else:
-                self._fail(assigned, CorruptRecords(assigned.partition, assigned.fetch_offset, str(corrupt)))
-            return
-        if assigned.fetch_offset == wanted_from:
-            reason = f"the broker sent {len(view)} bytes without a whole batch"
-            self._fail(assigned, CorruptRecords(assigned.partition, wanted_from, reason))
-
-    def _refused(self, assigned: AssignedPartition, code: ErrorCode) -> None:
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if assigned.has_data:
-                assigned.not_before = self.loop.time() + self._cluster.options.retry_pause_s(1)
-            elif self._reset_to is None:
-                self._fail(assigned, OffsetOutOfRange(assigned.partition, assigned.fetch_offset))
-            else:
-                logger.warning("%s-%d: offset %d is out of range, reset", *assigned.partition, assigned.fetch_offset)
-                assigned.move(-1, reset_to=self._reset_to)
-            return
-        if code == ErrorCode.CORRUPT_MESSAGE:
-            # Retriable for a producer, whose bytes were damaged in transit; damage on the broker's disk is permanent.
-            if assigned.has_data:  # raised after that is read
-                assigned.not_before = self.loop.time() + self._cluster.options.retry_pause_s(1)
-            else:
-                reason = "what the broker has stored at this offset is damaged"
-                self._fail(assigned, CorruptRecords(assigned.partition, assigned.fetch_offset, reason))
-            return
-        error = PartitionFailure(code, assigned.partition, assigned.fetch_offset, code.message)
-        self._cluster.mark_stale()
-        self._back_off_or_fail([assigned], error)
-
-    def _on_truncated(self, assigned: AssignedPartition, end_offset: int) -> None:
-        """Handle a log that has diverged at `end_offset`: the records that were read after it are gone (KIP-320)."""
-        offset = min(end_offset, assigned.next_offset)
-        if self._reset_to is None:
-            self._fail(assigned, LogTruncated(assigned.partition, offset))
-            return
-        logger.warning("%s-%d: the log was truncated, reading continues at %d", *assigned.partition, offset)
-        assigned.move(offset)
-
-    def _back_off_or_fail(self, partitions: Sequence[AssignedPartition], error: KafkaError) -> None:
-        may_heal = error.code.retriable or error.code in (
-            ErrorCode.FENCED_LEADER_EPOCH,
-            ErrorCode.UNKNOWN_LEADER_EPOCH,
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-            ErrorCode.BROKER_NOT_AVAILABLE,
-        )
-        may_heal = may_heal and not isinstance(error, ClientFailed)
-        now = self.loop.time()
-        for assigned in partitions:
-            if not may_heal:
-                self._fail(assigned, error)
-                continue
-            assigned.failures += 1
-            assigned.not_before = now + self._cluster.options.retry_pause_s(assigned.failures)
-            self._wake_at(assigned.not_before)
-        if may_heal:
-            logger.info("fetch: %s; will be asked again", error)
-
-    def _fail(self, assigned: AssignedPartition, error: KafkaError) -> None:
-        assigned.failure = error
-        self._on_data()
 
     def _on_bug_in(self, sent: SentFetch, bug: Exception) -> None:
         self._busy.discard(sent.place)

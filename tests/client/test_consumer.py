@@ -7,6 +7,8 @@ import struct
 
 import pytest
 from kit.fake_broker import SILENCE, FakeCluster
+from kit.inside_clients import cluster_view
+from kit.loop_clock import put_forward
 
 from ottla.client import (
     ClientClosed,
@@ -385,6 +387,30 @@ async def test_a_truncated_log_is_noticed(cluster, reset):
             assert (await consumer.getone()).offset == 5
 
 
+async def test_the_end_of_a_log_before_it_was_truncated_is_not_its_end_afterwards(cluster):
+    """`has_reached` ends the loop of a program that reads up to `end_offsets`: it would miss the records after 5."""
+    (partition,) = cluster.add_topic("t")
+    fill(partition, 20, leader_epoch=3)
+
+    def answer(request, version):
+        (asked,) = request.topics
+        if asked.partitions[0].fetch_offset != 20:
+            return SILENCE
+        diverging = FetchResponse.EpochEndOffset(epoch=2, end_offset=5)
+        data = FetchResponse.PartitionData(partition_index=0, high_watermark=8, diverging_epoch=diverging, records=b"")
+        answer = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[data])
+        return FetchResponse(responses=[answer])
+
+    async with consumer_of(cluster) as consumer:
+        consumer.assign([T0])
+        consumer.seek(T0, 0)
+        assert await take(consumer, 20) == list(range(20))
+        cluster.handlers[FetchRequest] = answer
+        while await consumer.position(T0) != 5:
+            await asyncio.sleep(0.001)
+        assert not await consumer.has_reached(T0, 8)
+
+
 async def test_an_offset_beyond_the_end_follows_the_reset_policy(cluster):
     (partition,) = cluster.add_topic("t")
     fill(partition, 10)
@@ -439,6 +465,28 @@ async def test_a_position_in_a_topic_that_never_comes_is_no_reason_to_wait_for_e
         with pytest.raises(KafkaError) as leaderless:
             await consumer.getone()
         assert leaderless.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("is_paused", [False, True], ids=["full", "paused"])
+async def test_the_time_without_a_leader_begins_again_after_it_had_one(cluster, is_paused):
+    """Also if nothing was requested from that leader: its buffer was full, or it was paused."""
+    (partition,) = cluster.add_topic("t")
+    fill(partition, 20)
+    async with consumer_of(cluster, max_partition_fetch_bytes=1) as consumer:
+        consumer.assign([T0])
+        assert await take(consumer, 1) == [0]
+        while len(cluster.seen(FetchRequest)) < 2:
+            await asyncio.sleep(0.001)
+        await cluster_view(consumer).refresh()  # the answer to the second has come, too
+        for leader in (-1, 0, -1):
+            partition.leader = leader
+            if is_paused:
+                (consumer.pause if leader == 0 else consumer.resume)(T0)
+            await cluster_view(consumer).refresh()
+            await asyncio.sleep(0)
+            put_forward(40)  # 60 s is `default_api_timeout_ms`
+        assert await take(consumer, 19) == list(range(1, 20))
+        assert await consumer.getmany(timeout_ms=1) == {}
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, float("nan")])

@@ -19,6 +19,7 @@ from ottla.client.assigned import AssignedPartition
 from ottla.client.cluster import Cluster
 from ottla.client.connecting import connect
 from ottla.client.connection import Connection
+from ottla.client.fetch_answers import FetchAnswers
 from ottla.client.fetcher import Fetcher
 from ottla.client.options import ClientOptions
 from ottla.client.routes import Routes
@@ -239,7 +240,7 @@ async def reading(cluster):
         (Fetcher, "_ask"),
         (Fetcher, "_fetch"),
         (Fetcher, "_end_of"),
-        (Fetcher, "_add"),
+        (FetchAnswers, "_add"),
         (AssignedPartition, "move"),
         (Cluster, "connection"),
         (Cluster, "open_connection"),

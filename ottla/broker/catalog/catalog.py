@@ -11,7 +11,7 @@ most one batch of the metadata log is ever unsynced, and a bad batch that is not
 Order on disk (docs/decisions/metadata-is-kafkas-log.md): create = synced record, then directories
 (`partition_creation.py`); delete = synced record, then the rename to `-delete` (`partition_removal.py`). A creation is
 answered when every partition accepts requests, a deletion when every directory is renamed; other requests run in
-between.
+between (`topic_changes.py`).
 
 Callers: the composition root (`open`, `close`), chores, API handlers, all on the broker's one thread. Nothing here
 knows sockets or an event loop.
@@ -20,17 +20,17 @@ knows sockets or an event loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.catalog.partition_creation import PartitionCreation
 from ottla.broker.catalog.partition_removal import PartitionRemoval
 from ottla.broker.catalog.settings import Settings
-from ottla.broker.catalog.topic import Topic, TopicIndex
-from ottla.broker.metadata.change_requests import NewPartitions, NewTopic, ResultsCallback, TopicResult, refused
+from ottla.broker.catalog.topic import TopicIndex
+from ottla.broker.catalog.topic_changes import TopicChanges
+from ottla.broker.metadata.change_requests import NewPartitions, NewTopic, TopicResult
 from ottla.broker.metadata.changes import ChangeQueue
 from ottla.broker.metadata.features import (
     NEWEST_TRANSACTION_VERSION,
@@ -49,22 +49,16 @@ from ottla.broker.metadata.opening import (
     warn_about_carried_records,
     write_partition_changes,
 )
-from ottla.broker.metadata.placement import emptiest_directory, moved_partitions
+from ottla.broker.metadata.placement import emptiest_directory
 from ottla.broker.metadata.plans import (
-    Charge,
     Rules,
-    TopicPlan,
-    charge_nobody,
-    plan_partitions,
-    plan_removal,
-    plan_topics,
 )
 from ottla.broker.metadata.reading import MetadataReading
 from ottla.broker.metadata.registration import Registration
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import MetadataRecord, ProducerIdsRecord
 from ottla.storage.formats.kafka_uuid import random_uuid
-from ottla.storage.formats.layout import INTERNAL_TOPICS, TopicPartition
+from ottla.storage.formats.layout import TopicPartition
 from ottla.storage.producers.producer_snapshots import no_pause
 
 if TYPE_CHECKING:
@@ -88,7 +82,7 @@ PRODUCER_IDS_PER_BLOCK = 1_000
 """Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
 
 
-class Catalog:
+class Catalog(TopicChanges):
     """Topics and identities of this broker; see the module.
 
     `cluster_id` and `node_id` are set from the start, `node_epoch` (the broker epoch) by `open`.
@@ -109,7 +103,13 @@ class Catalog:
         later: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         """Without `later` everything is done immediately: without a loop, no other request waits for its turn."""
-        self._topic_index = TopicIndex(config)
+        super().__init__(
+            TopicIndex(config),
+            log_manager,
+            PartitionRemoval(log_manager, syncer, workers, later),
+            Rules(config, config.node_id, new_id, partial(emptiest_directory, log_manager)),
+            metrics,
+        )
         self.topics = self._topic_index.by_name
         self.topics_by_id = self._topic_index.by_id
         self.find_topic = self._topic_index.find
@@ -118,27 +118,17 @@ class Catalog:
         self.node_epoch = -1
         self.leaves_deletion = False
         """Whether `close` has left a deletion that was written and not synced: its directories were not renamed."""
-        self.topics_epoch = 0
-        """Grows whenever a topic is created, grown or deleted."""
-        self.topic_listeners: list[Callable[[Collection[str]], Iterator[None]]] = []
-        """Called with the names of deleted topics (none if topics were created or grown). They return long work
-        as steps, which run before the deletion is answered, and before the names may be used again.
-        """
         self.made_at_start: list[TopicPartition] = []
         """Directories that were missing at the start and were created."""
         self._config = config
         self._files = files
         self._clock = clock
-        self._log_manager = log_manager
         self._syncer = syncer
         self._workers = workers
         self._make_partition = make_partition
-        self._metrics = metrics
         self._new_id = new_id
         self._later = later
         self._reading: MetadataReading | None = None
-        self._removal = PartitionRemoval(log_manager, syncer, workers, later)
-        self._rules = Rules(config, config.node_id, new_id, partial(emptiest_directory, log_manager))
         self.settings = Settings(self, config)
         """The settings that clients change while the broker runs: configurations, quotas, features."""
 
@@ -263,58 +253,6 @@ class Catalog:
         """Run `plan` in its turn; call `done` once its records are synced and replayed, or with the error."""
         self._queue.submit(plan, done)
 
-    def create_topics(
-        self,
-        requests: Sequence[NewTopic],
-        done: ResultsCallback,
-        *,
-        validate_only: bool = False,
-        charge: Charge = charge_nobody,
-    ) -> None:
-        """Create topics; `done` is called once, when all that were created accept requests.
-
-        If a deleted topic of one of the names is still being removed, nothing is recorded before that is done. So no
-        directory that a start finds under the name can be the former topic's. With `validate_only` everything is
-        checked and nothing created. `charge` is called with the partitions of each topic that may be created, here and
-        below.
-        """
-        plan = partial(plan_topics, requests=requests, rules=self._rules, validate_only=validate_only, charge=charge)
-        names = [request.name for request in requests]
-        self._change(plan, self._created, done, names, () if validate_only else names)
-
-    def create_partitions(
-        self,
-        requests: Sequence[NewPartitions],
-        done: ResultsCallback,
-        *,
-        validate_only: bool = False,
-        charge: Charge = charge_nobody,
-    ) -> None:
-        """Grow topics; `done` is called once, when the new partitions accept requests."""
-        plan = partial(
-            plan_partitions, requests=requests, rules=self._rules, validate_only=validate_only, charge=charge
-        )
-        self._change(plan, self._created, done, [request.name for request in requests])
-
-    def delete_topics(
-        self, targets: Sequence[str | UUID], done: ResultsCallback, *, charge: Charge = charge_nobody
-    ) -> None:
-        """Delete topics by name or id; `done` is called once, when the removal is synced and the files are renamed."""
-        plan = partial(plan_removal, targets=targets, rules=self._rules, charge=charge)
-        self._change(plan, self._removed, done, targets)
-
-    def auto_create(self, names: Sequence[str], done: ResultsCallback, *, charge: Charge = charge_nobody) -> None:
-        """Create topics with the broker's defaults; a topic that exists by then counts as success.
-
-        Internal topics are not created this way: their coordinators choose their configuration.
-        """
-
-        def created(results: list[TopicResult]) -> None:
-            done([result.as_existing() for result in results])
-
-        asked = [name for name in dict.fromkeys(names) if name not in INTERNAL_TOPICS]
-        self.create_topics([NewTopic(name) for name in asked], created, charge=charge)
-
     def allocate_producer_ids(self, done: Callable[[range | None], None]) -> None:
         """Take the next block of producer ids; `done` gets it once it is synced, or None when the disk failed."""
         block = range(0)
@@ -389,92 +327,3 @@ class Catalog:
                     # It may not be served in an epoch that is not on its disk; partitions of other directories may.
                     logger.error("%s-%d is offline, its leader epoch cannot be stored: %s", state.name, index, error)
         self._topic_index.say_what_is_not_compacted(self.topics.values())
-
-    # --- applying a change -----------------------------------------------------------------------------------------
-
-    def _change(
-        self,
-        plan: Callable[[MetadataImage], TopicPlan],
-        apply: Callable[[list[TopicResult], ResultsCallback], None],
-        done: ResultsCallback,
-        targets: Sequence[str | UUID],
-        new_names: Sequence[str] = (),
-    ) -> None:
-        """Plan in turn, write, sync, replay, then `apply(results, done)`; a failed disk refuses every target.
-
-        It waits for the removal of topics that had one of the `new_names` before.
-        """
-        planned: TopicPlan | None = None
-
-        def run(image: MetadataImage) -> Sequence[MetadataRecord]:
-            nonlocal planned
-            if any(self._removal.is_under_way(name) for name in new_names):
-                return ()
-            planned = plan(image)
-            return planned.records
-
-        def finish(error: KafkaError | None) -> None:
-            if error is not None:
-                done([refused(target, error) for target in targets])
-            elif planned is None:
-                self._removal.call_after_topic(partial(self._change, plan, apply, done, targets, new_names))
-            elif planned.records:
-                apply(planned.results, done)
-            else:
-                done(planned.results)
-
-        self._queue.submit(run, finish)
-
-    def _created(self, results: list[TopicResult], done: ResultsCallback) -> None:
-        """Create the partitions that are in the image and do not exist yet."""
-
-        def made(results: list[TopicResult]) -> None:
-            self._note_change(deleted=())
-            self._note_directories()
-            done(results)
-
-        self._creation.create(results, made)
-
-    def _removed(self, results: list[TopicResult], done: ResultsCallback) -> None:
-        """End the partitions and rename their directories."""
-        removed: list[Topic] = []
-        for result in results:
-            topic = None if result.failed else self._topic_index.remove(result.id)
-            if topic is None:
-                continue
-            removed.append(topic)
-            logger.info("topic %s is deleted", topic.name)
-            self._creation.forget(topic)
-            topic.close(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))
-            if self._metrics is not None:
-                self._metrics.forget_topic(topic.name)
-        forgetting = self._note_change([topic.name for topic in removed]) if removed else iter(())
-
-        def gone() -> None:
-            self._forget_removed()
-            done(results)
-
-        self._removal.remove_topics(removed, forgetting, gone)
-
-    def _forget_removed(self) -> None:
-        """Forget the ids of deleted topics, once no directory is left under their names."""
-        if self._removal.is_settled:
-            self._journal.image.removed_topics.clear()
-
-    def _note_change(self, deleted: Collection[str]) -> Iterator[None]:
-        self.topics_epoch += 1
-        return chain.from_iterable([listener(deleted) for listener in self.topic_listeners])
-
-    def _note_directories(self) -> None:
-        """Record the partitions that were created in another directory than planned. Otherwise, if that directory is
-        missing at the next start, they would be created again, empty, in the planned one.
-        """
-        if not self._creation.are_elsewhere:
-            return
-        self._creation.are_elsewhere = False
-
-        def noted(error: KafkaError | None) -> None:
-            if error is not None:
-                logger.warning("the directories of new partitions could not be written to the metadata log: %s", error)
-
-        self._queue.submit(partial(moved_partitions, log_manager=self._log_manager, node_id=self.node_id), noted)

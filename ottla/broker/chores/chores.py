@@ -23,7 +23,7 @@ Nothing here knows an event loop: the broker's timers drive all of it, and so do
     log cleaner            log.cleaner.backoff.ms                            see log_cleaner.py
     producer expiry        producer.id.expiration.check.interval.ms          some idle producers
     group expiry           offsets.retention.check.interval.ms               old offsets and empty groups of some groups
-    token expiry           delegation.token.expiry.check.interval.ms         some expired delegation tokens
+    token expiry           delegation.token.expiry.check.interval.ms         expired delegation tokens
     clock                  1 s                                               see clock_watch.py
     certificates           ottla.tls.reload.interval.ms                      files of key stores that have changed
 """

@@ -43,6 +43,8 @@ NO_ROOM_RETRY_MS: Final = 60_000
 """The wait for a log that could not be cleaned because the disk was full, or no descriptor was free."""
 NO_DESCRIPTOR_WAIT_MS: Final = 1_000
 """The wait before a sync within a swap is tried again, if it could not begin: nothing can continue without it."""
+MOST_WAIT_MS: Final = 86_400_000
+"""The longest wait between two pieces, for rates at which a piece would take longer than a person waits for anything."""
 
 
 class _Candidate(Plain):
@@ -162,6 +164,7 @@ class LogCleaner:
         """Compacted logs that may be cleaned; those whose sealed segments are not on disk yet are synced first."""
         services, now_ms = self._services, self._services.clock.monotonic_ms()
         is_enabled = services.config.log_cleaner_enable
+        self._refuse_impossible()
         found = []
         for topic in services.catalog.topics.values():
             if "compact" not in topic.config.cleanup_policy:
@@ -171,10 +174,6 @@ class LogCleaner:
                     continue
                 log, request = partition.log, self.asked.get(TopicPartition(topic.name, index))
                 is_asked = request is not None and request.state == "waiting"
-                if log.error is not None:
-                    if request is not None and is_asked:
-                        request.state, request.message = "failed", str(log.error)
-                    continue
                 if not log.takes_writes or log in self.uncleanable or not (is_asked or is_enabled):
                     continue
                 if not is_asked and self._not_before_ms.get(log, now_ms) > now_ms:
@@ -191,6 +190,18 @@ class LogCleaner:
                 state = LogToAssess.of(log, stable_offset, clean_offset)
                 found.append(_Candidate(log, state, is_asked, request is None or not request.rounds))
         return found
+
+    def _refuse_impossible(self) -> None:
+        """End the requests for logs that can no longer be cleaned: a user waits for each."""
+        for one, request in self.asked.items():
+            log = self._services.log_manager.get(*one)
+            if request.state != "waiting" or log is None:
+                continue
+            if not log.takes_writes:
+                request.state, request.message = "failed", str(log.error or "its log directory is offline")
+            elif "compact" not in log.config.cleanup_policy:
+                policy = ",".join(log.config.cleanup_policy)
+                request.state, request.message = "failed", f"its cleanup.policy is {policy}"
 
     def _awaits_files(self, log: Log) -> bool:
         """Request a sync of the log's own files, then search again. Return whether the sync is still running.
@@ -256,7 +267,6 @@ class LogCleaner:
         if request is None:
             return False
         if found.cleanable_bytes:
-            request.state = "running"
             self._begin(one, found)
             return True
         request.state = "done"
@@ -273,6 +283,8 @@ class LogCleaner:
         if log.error is not None or not one.is_as_found:
             self._plan(0, self._look_now)
             return
+        if one.is_asked:
+            self.asked[TopicPartition(log.topic, log.partition)].state = "running"
         cleaning = LogCleaning(
             log,
             one.state,
@@ -344,7 +356,7 @@ class LogCleaner:
     def _wait_ms(self, size_bytes: int) -> int:
         """The time that `log.cleaner.io.max.bytes.per.second` requires for a piece of this size."""
         rate = self._services.config.log_cleaner_io_max_bytes_per_second
-        return int(size_bytes * 1000 / rate) if rate > 0 else 0
+        return int(min(size_bytes * 1000 / rate, MOST_WAIT_MS)) if rate > 0 else 0
 
     def _finished(self, running: _Running) -> None:
         cleaning, figures = running.cleaning, self.figures

@@ -1,4 +1,4 @@
-"""The transactional ids of one partition of `__transaction_state`: their requests, timers and loads.
+"""The transactional ids of one partition of `__transaction_state`: their requests, ends and timers.
 
     request, timer, load -> step of the machine -> one record -> durable -> markers visible -> the next record
 
@@ -8,209 +8,59 @@ the committed records. If a partition cannot be written for `END_WAIT_MS`, EndTx
 always does: the end is decided, and the next transaction waits for it. The answer does not wait for the second record,
 since a load that finds only the first one writes the markers again.
 
-A load also finds open transactions of its producers in logs (`open_in_logs`) for which it has no record. It makes them
-part of the transaction, as if the record had been kept (`adoption.py`), so that its end or its timeout ends them. If
-its own log is not synced, it may have lost assigned epochs, and takes them from the logs (`_raise_epochs`).
+`shard_state.py` keeps the records, `shard_load.py` has the load.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.coordination.effects import Effects
-from ottla.broker.coordination.shard import CoordinatorShard
 from ottla.broker.coordination.writes import give
-from ottla.broker.runtime.steps import Pace
 from ottla.broker.transactions import machine
-from ottla.broker.transactions.adoption import sort_open
 from ottla.broker.transactions.limits import TransactionLimits
 from ottla.broker.transactions.marking import Marking
-from ottla.broker.transactions.open_transactions import PRODUCERS_PER_STEP
-from ottla.broker.transactions.packed_record import packed_in_batch, packed_record
+from ottla.broker.transactions.shard_load import ShardLoad
 from ottla.broker.transactions.state import (
     IDLE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     Transaction,
-    from_record,
-    to_record,
 )
 from ottla.protocol.api.end_txn import EndTxnResponse
 from ottla.protocol.api.init_producer_id import InitProducerIdResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.stored.transaction import TransactionLogKey, TransactionLogValue, TransactionStatus
-from ottla.shown import counted
+from ottla.protocol.stored.transaction import TransactionStatus
 
 if TYPE_CHECKING:
     from ottla.broker.coordination.effects import Now, Reply, Waiter
     from ottla.broker.coordination.shard import ShardContext
-    from ottla.broker.runtime.steps import Steps
     from ottla.broker.transactions.machine import ProducerIdAndEpoch
-    from ottla.broker.transactions.open_transactions import OpenTransaction
     from ottla.broker.transactions.settings import TransactionServices
     from ottla.broker.transactions.state import TopicPartition
-    from ottla.protocol.message import Struct
 
 logger = logging.getLogger(__name__)
 
 MARKER_RETRY_MS: Final = 500
 END_WAIT_MS: Final = 5_000
 """How long EndTxn waits for markers that cannot be written."""
-IDS_PER_STEP: Final = 200
-"""Transactional ids that one step of a load or of the expiry handles."""
 
 
-class TransactionShard(CoordinatorShard):
+class TransactionShard(ShardLoad):
     """One partition's transactional ids, from the start of its load until the partition goes or its disk fails."""
 
     def __init__(self, context: ShardContext, services: TransactionServices) -> None:
-        super().__init__(context)
-        self.transactions: dict[str, Transaction] = {}
-        self._open_starts: dict[str, int] = {}
-        """The start of each transaction that is open or being ended."""
-        self._services = services
+        super().__init__(context, services)
         self._limits = TransactionLimits(services)
         self._clock = context.services.clock
-        self._clock_trust = context.services.clock_trust
         self._markings: dict[str, Marking] = {}
         self._ends: dict[str, list[Waiter]] = {}
         """EndTxn requests that wait for the markers."""
         self._decided_ms: dict[str, float] = {}
         """When the ends for which they wait were decided."""
-        self._next_open: dict[str, set[TopicPartition]] = {}
-        """From a load: partitions to which the transaction after a decided end has written. They have the marker of
-        that end already."""
-        self._epochs_in_logs: dict[str, ProducerIdAndEpoch] = {}
-        """From a load: newer epochs than those of decided ends. They count when the end is complete."""
-        self._beginning: Iterator[None] | None = None
-        self._expiry: Iterator[str] | None = None
-
-    @property
-    def open_count(self) -> int:
-        """The number of transactions that are open or being ended."""
-        return len(self._open_starts)
-
-    @property
-    def oldest_start_ms(self) -> int:
-        """When the oldest of them began; there must be one."""
-        return min(self._open_starts.values())
-
-    # --- load ------------------------------------------------------------------------------------------------------
-
-    def replay(self, key: Struct, value: Struct | None) -> None:
-        """Apply one record of the log."""
-        assert isinstance(key, TransactionLogKey)
-        if value is None:
-            self._put(key.transactional_id, None)
-        else:
-            assert isinstance(value, TransactionLogValue)
-            self._put(key.transactional_id, from_record(key, value))
-
-    def begin_some(self) -> bool:
-        """Start timeouts and continue decided ends, after the replay: one step; return whether more steps are left."""
-        if self._beginning is None:
-            self._beginning = self._begin_in_steps()
-        for _ in self._beginning:
-            return True
-        self._beginning = None
-        return False
-
-    def _begin_in_steps(self) -> Iterator[None]:
-        self._adopt_open()
-        if self.partition.log.config.ottla_acks_all != "sync":
-            yield from self._raise_epochs()
-        transactional_ids = [each.transactional_id for each in self.transactions.values() if not each.is_idle]
-        for first in range(0, len(transactional_ids), IDS_PER_STEP):
-            if first:
-                yield
-            for transactional_id in transactional_ids[first : first + IDS_PER_STEP]:
-                self._begin(self.transactions[transactional_id])
-
-    def _begin(self, transaction: Transaction) -> None:
-        if transaction.is_prepared:
-            self._mark(transaction)
-        else:
-            self._plan_timeout(transaction, self.now())
-
-    def _adopt_open(self) -> None:
-        """Add the open transactions of this shard's producers in logs to their transactions (`adoption.py`); abort
-        those that no producer could end.
-        """
-        adoption = sort_open(self.transactions, self._services.open_in_logs())
-        for transactional_id, partitions in adoption.current.items():
-            self._adopt(transactional_id, partitions)
-        self._next_open.update(adoption.next)
-        for found, known in adoption.stale:
-            self._abort_stale(found, known)
-
-    def _raise_epochs(self) -> Steps[None]:
-        """Take newer epochs from the partitions: a power cut has removed their records from this log. If such an epoch
-        were assigned again, the first batch of the new producer would look like a duplicate of the former one: it would
-        be acknowledged, and not stored.
-
-        A transaction that is open by the records had ended before the newer epoch was assigned. Its markers may be
-        lost: it is aborted.
-        """
-        newest = yield from self._services.epochs_in_logs({one.producer_id for one in self.transactions.values()})
-        pace = Pace(PRODUCERS_PER_STEP)
-        for known in list(self.transactions.values()):
-            epoch = newest.get(known.producer_id, NO_PRODUCER_EPOCH)
-            if pace.is_up():
-                yield
-            if epoch <= known.producer_epoch:
-                continue
-            logger.warning(
-                "transactional id %r: epoch %d is on record, and producer %d has written with epoch %d: that counts",
-                known.transactional_id,
-                known.producer_epoch,
-                known.producer_id,
-                epoch,
-            )
-            raised = known._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
-            if known.is_prepared:  # its markers have its own epoch
-                self._epochs_in_logs[known.transactional_id] = machine.ProducerIdAndEpoch(known.producer_id, epoch)
-            elif known.is_idle:
-                self._keep(raised, ())
-            else:
-                self._services.counters.aborted("fenced")
-                now_ms = self.now().wall_ms
-                self._keep(machine.fence(raised, server_version=self._services.version(), now_ms=now_ms), ())
-
-    def _adopt(self, transactional_id: str, partitions: Collection[TopicPartition]) -> None:
-        known = self.transactions[transactional_id]
-        producer = machine.ProducerIdAndEpoch(known.producer_id, known.producer_epoch)
-        logger.warning(
-            "transactional id %r: %s that its transaction has written to %s not on record; it is part of it now",
-            transactional_id,
-            counted(len(partitions), "partition"),
-            "was" if len(partitions) == 1 else "were",
-        )
-        self._keep(machine.add_partitions(known, producer, partitions, now_ms=self.now().wall_ms), ())
-
-    def _abort_stale(self, found: OpenTransaction, known: Transaction) -> None:
-        """Abort an open transaction in a log whose epoch is not the current one of its transactional id.
-
-        After a power cut without syncs (`page-cache`) it may be newer: then that epoch counts.
-        """
-        if found.producer_epoch > known.producer_epoch and known.is_idle:
-            known = known._replace(producer_epoch=found.producer_epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
-            self._keep(known, ())
-        epoch = max(found.producer_epoch, known.producer_epoch)
-        stale = known._replace(producer_epoch=epoch, status=TransactionStatus.PREPARE_ABORT)
-
-        def done(error: BaseException | None) -> None:
-            logger.warning(
-                "%s-%d: the transaction of producer %d, epoch %d, which no record names, %s",
-                *found.where,
-                found.producer_id,
-                found.producer_epoch,
-                "is aborted" if error is None else f"cannot be aborted: {error}",
-            )
-
-        self._services.write_marker(found.where, stale, self.partition.leader_epoch, done)
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -390,6 +240,12 @@ class TransactionShard(CoordinatorShard):
 
     # --- events ------------------------------------------------------------------------------------------------------
 
+    def _begin(self, transaction: Transaction) -> None:
+        if transaction.is_prepared:
+            self._mark(transaction)
+        else:
+            self._plan_timeout(transaction, self.now())
+
     def _plan_timeout(self, transaction: Transaction, now: Now) -> None:
         """Plan the abort of an open transaction after its timeout, rounded up to the abort interval.
 
@@ -420,23 +276,6 @@ class TransactionShard(CoordinatorShard):
             fenced = machine.fence(transaction, server_version=self._services.version(), now_ms=now.wall_ms)
             self._prepare(fenced, None, now)
 
-    def expire_some(self) -> bool:
-        """Forget transactional ids that were unused for a long time; return whether some are left to check."""
-        if self._expiry is None:
-            self._expiry = iter(list(self.transactions))
-        before_ms = self._clock_trust.deletion_ms() - self._services.settings.id_expiration_ms
-        for _ in range(IDS_PER_STEP):
-            transactional_id = next(self._expiry, None)
-            if transactional_id is None:
-                self._expiry = None
-                return False
-            known = self.transactions.get(transactional_id)
-            if known is not None and known.is_idle and known.last_update_ms <= before_ms:
-                self._put(transactional_id, None)
-                self._services.counters.expired += 1
-                self.write(transactional_id, [(TransactionLogKey(transactional_id=transactional_id), None)])
-        return True
-
     def on_unload(self) -> Sequence[Reply]:
         """Refuse the requests that wait for markers; the next load writes the markers again."""
         refusal = KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -447,36 +286,6 @@ class TransactionShard(CoordinatorShard):
             marking.stop()
         self._markings.clear()
         return replies
-
-    def summary(self) -> str:
-        """For the log: the numbers of transactional ids and of open transactions."""
-        ids = counted(len(self.transactions), "transactional id")
-        return f"{ids}, {self.open_count} with an open transaction"
-
-    # --- records -----------------------------------------------------------------------------------------------------
-
-    def _keep(self, new: Transaction, replies: Sequence[Reply]) -> None:
-        """Store the result of a step, and write its record; the replies are sent when it is durable."""
-        transactional_id = new.transactional_id
-        self._put(transactional_id, new)
-        version = self._services.version()
-        if version and self.log.write_packed(transactional_id, packed_in_batch, new, replies):
-            return
-        packed = packed_record(new) if version else None
-        if packed is not None:
-            self.log.write_encoded(transactional_id, (packed,), replies)
-        else:
-            self.log.write(transactional_id, [to_record(new, version)], replies)
-
-    def _put(self, transactional_id: str, new: Transaction | None) -> None:
-        if new is None:
-            self.transactions.pop(transactional_id, None)
-        else:
-            self.transactions[transactional_id] = new
-        if new is None or new.status in IDLE:
-            self._open_starts.pop(transactional_id, None)
-        else:
-            self._open_starts[transactional_id] = new.start_ms
 
 
 def _ended(transaction: Transaction) -> EndTxnResponse:

@@ -49,6 +49,7 @@ from ottla.storage.cleaner.raw_records import RawRecord, raw_records, with_times
 
 RECORDS_PER_PAUSE: Final = 256
 """After this many records the caller may let other work run."""
+MAX_TIMESTAMP: Final = (1 << 63) - 1
 _NO_TIMESTAMP: Final = -1
 
 Pause = Callable[[], None]
@@ -134,7 +135,7 @@ class BatchCleaning:
         self.records_kept = 0
         self._offsets = offsets
         self._deletion_ms = now_ms if deletion_ms is None else deletion_ms
-        self._horizon_ms = now_ms + delete_retention_ms
+        self._horizon_ms = min(now_ms + delete_retention_ms, MAX_TIMESTAMP)
         self._end_offset = end_offset
         self._last_offset_of = last_offset_of
         self._max_decompressed_bytes = max_decompressed_bytes
@@ -157,9 +158,10 @@ class BatchCleaning:
         if not kept:
             return _empty(batch, header) if self._outlives_its_records(header) else None
         sets_horizon = not header.has_delete_horizon and not all(record.has_value for record in kept)
-        if len(kept) == header.record_count and not sets_horizon:
+        horizon_ms = self._horizon_of(kept, header) if sets_horizon else None
+        if len(kept) == header.record_count and horizon_ms is None:
             return batch
-        return _repacked(data, kept, header, self._horizon_ms if sets_horizon else None)
+        return _repacked(data, kept, header, horizon_ms)
 
     def _kept(self, data: bytes, header: BatchHeader) -> list[RawRecord]:
         offsets, base_offset = self._offsets, header.base_offset
@@ -185,7 +187,17 @@ class BatchCleaning:
         if is_needed or header.has_delete_horizon:
             return batch
         data = payload_of(batch, header, self._max_decompressed_bytes)
-        return _repacked(data, list(raw_records(data, header.record_count)), header, self._horizon_ms)
+        kept = list(raw_records(data, header.record_count))
+        horizon_ms = self._horizon_of(kept, header)
+        return batch if horizon_ms is None else _repacked(data, kept, header, horizon_ms)
+
+    def _horizon_of(self, kept: list[RawRecord], header: BatchHeader) -> int | None:
+        """The delete horizon for a batch; None if the deltas of its timestamps to that would have more than 64 bits.
+        Then its tombstones stay.
+        """
+        deltas = [record.timestamp_delta for record in kept]
+        is_possible = header.is_log_append_time or _fits(deltas, header.base_timestamp - self._horizon_ms)
+        return self._horizon_ms if is_possible else None
 
     def _marker_outlives(self, header: BatchHeader) -> bool:
         return header.next_offset == self._end_offset or self._epoch_of(header.producer_id) == header.producer_epoch
@@ -223,13 +235,18 @@ def _repacked(data: bytes, kept: list[RawRecord], header: BatchHeader, horizon_m
     """The batch with the records that stay; `horizon_ms`: its new delete horizon, None for none."""
     stamp_ms = header.max_timestamp if header.is_log_append_time else None
     attributes = header.attributes
+    deltas = [record.timestamp_delta for record in kept]
     if horizon_ms is not None:
         base_timestamp = horizon_ms
         attributes |= DELETE_HORIZON_BIT
     elif header.has_delete_horizon:
         base_timestamp = header.base_timestamp
+    elif stamp_ms is not None:
+        base_timestamp = stamp_ms
+    elif _fits([0, header.base_timestamp], deltas[0]) and _fits(deltas, -deltas[0]):
+        base_timestamp = header.base_timestamp + deltas[0]
     else:
-        base_timestamp = header.base_timestamp + kept[0].timestamp_delta if stamp_ms is None else stamp_ms
+        base_timestamp = header.base_timestamp
     if base_timestamp == header.base_timestamp and stamp_ms is None:
         body = b"".join(data[record.start : record.end] for record in kept)
     else:
@@ -240,7 +257,7 @@ def _repacked(data: bytes, kept: list[RawRecord], header: BatchHeader, horizon_m
             )
             for record in kept
         )
-    newest_ms = header.base_timestamp + max(record.timestamp_delta for record in kept)
+    newest_ms = min(header.base_timestamp + max(deltas), MAX_TIMESTAMP)
     return seal_batch(
         body,
         base_offset=header.base_offset,
@@ -254,6 +271,13 @@ def _repacked(data: bytes, kept: list[RawRecord], header: BatchHeader, horizon_m
         base_sequence=header.base_sequence,
         record_count=len(kept),
     )
+
+
+def _fits(times: list[int], shift_ms: int) -> bool:
+    """Whether timestamps, or deltas, with `shift_ms` added have at most 64 bits: clients may store any time in the
+    past.
+    """
+    return min(times) + shift_ms >= -MAX_TIMESTAMP and max(times) + shift_ms <= MAX_TIMESTAMP
 
 
 def _empty(batch: bytes, header: BatchHeader) -> bytes | bytearray:

@@ -21,7 +21,8 @@ from ottla.storage.files.files import File, Files, write_all
 from ottla.storage.formats import layout
 from ottla.storage.index.index_cache import IndexCache
 from ottla.storage.producers.transaction_index import AbortedTransaction, encode_transaction_index
-from ottla.storage.segment.segment import UNKNOWN, Segment
+from ottla.storage.segment.segment import Segment
+from ottla.storage.segment.segment_indexes import UNKNOWN
 
 MAX_SEGMENT_BYTES: Final = (1 << 31) - 1
 """An index entry has 31 bits for a position."""

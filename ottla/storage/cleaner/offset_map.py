@@ -20,6 +20,8 @@ from typing import Final
 
 ENTRY_BYTES: Final = 24
 SHARD_SLOTS: Final = 1 << 14
+LEAST_LOAD_FACTOR: Final = 0.01
+"""Below this, the configured one would take more memory than it is worth, or for 0 all of it."""
 _HALVES: Final = struct.Struct("qq")
 
 _Hash = Callable[[bytes], tuple[int, int]]
@@ -64,12 +66,14 @@ class OffsetMap:
     """
 
     def __init__(self, max_bytes: int, load_factor: float, expected_keys: int, hash_of: _Hash = HASH_OF) -> None:
-        """Args: `max_bytes` for all entries; `expected_keys`: the most keys that will be put, so no more memory is
-        used.
+        """Args: `max_bytes` for all entries; `expected_keys`: the most keys that will be put: if `max_bytes` allows it,
+        all of them fit, and not much more memory is used.
         """
         self._hash_of = hash_of
         most_slots = max(2, max_bytes // ENTRY_BYTES)
-        wanted = min(most_slots, max(16, 2 * expected_keys))
+        # Twice what they need, since the next line halves it at worst, and shards are not filled evenly.
+        needed = math.ceil((expected_keys + 1) / max(load_factor, LEAST_LOAD_FACTOR))
+        wanted = min(most_slots, max(16, 2 * needed))
         self._slots = min(SHARD_SLOTS, 1 << (wanted.bit_length() - 1))
         self._shards: list[_Shard | None] = [None] * max(1, wanted // self._slots)
         self._shard_limit = min(self._slots - 1, max(1, math.floor(self._slots * load_factor)))

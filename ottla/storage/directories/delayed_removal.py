@@ -28,24 +28,29 @@ ForgetRows = Callable[[Path, Collection[TopicPartition]], None]
 
 
 def empty_tree(files: Files, directory: Path) -> None:
-    """Unlink everything in a directory. A file that is already gone is no error. Raises OSError."""
+    """Unlink everything in a directory, but nothing behind a link in it. A file that is already gone is no error.
+    Raises OSError.
+    """
     try:
         names = files.list_directory(directory)
     except FileNotFoundError:
         return
     for name in names:
         path = directory / name
-        if files.is_directory(path):
+        try:
+            files.unlink(path)  # before it is known what it is: a link to a directory looks like one
+        except FileNotFoundError:
+            continue
+        except (IsADirectoryError, PermissionError):  # Linux, macOS
+            if not files.is_directory(path):
+                raise
             remove_tree(files, path)
-        else:
-            try:
-                files.unlink(path)
-            except FileNotFoundError:
-                continue
 
 
 def remove_tree(files: Files, directory: Path) -> None:
-    """Unlink everything in a directory, then the directory. A file that is already gone is no error. Raises OSError."""
+    """Unlink everything in a directory, then the directory, or the link to it. A file that is already gone is no error.
+    Raises OSError.
+    """
     empty_tree(files, directory)
     try:
         files.remove_directory(directory)

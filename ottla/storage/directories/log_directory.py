@@ -186,7 +186,7 @@ class LogDirectory(DirectoryStatus):
                 self._files.sync_directory(self.path.parent)
         remove_clean_shutdown(self._files, self.path)
         for name in self._files.list_directory(self.path):
-            if name.endswith(TEMPORARY_SUFFIX):
+            if name.endswith(TEMPORARY_SUFFIX) and not self._files.is_directory(self.path / name):
                 self._files.unlink(self.path / name)
         if found is None or found.directory_id is None or found.version != 1:
             self.id = (found.directory_id if found else None) or random_uuid()

@@ -58,7 +58,7 @@ def remove_leftovers(files: Files, directory: LogDirectory) -> None:
 
     Raises OSError.
     """
-    found = [(name, parse_partition_directory(name)) for name in files.list_directory(directory.path)]
+    found = [(name, parse_partition_directory(name)) for name in files.list_subdirectories(directory.path)]
     known = [(directory.path / name, parsed) for name, parsed in found if parsed is not None]
     deleted = {path: parsed.topic_partition for path, parsed in known if parsed.kind is DirectoryKind.DELETED}
     for path in deleted:
@@ -149,6 +149,17 @@ def clear_name(files: Files, directory: LogDirectory, topic_partition: TopicPart
         rename_to_stray(files, directory, topic_partition, "its topic was deleted")
     else:
         remove_tree(files, path)
+
+
+def require_free_name(files: Files, directory: LogDirectory, topic_partition: TopicPartition) -> None:
+    """Raise FileExistsError if the name of a partition without a directory is taken by something else: a file, or a
+    link whose disk is not mounted. To be called before the rows of its checkpoints are dropped: they may be needed
+    when the link leads to its records again.
+    """
+    path = directory.path / partition_directory_name(*topic_partition)
+    if not files.is_directory(path) and files.is_taken(path):
+        what = "there is a file of that name" if files.exists(path) else "it is a link to nothing"
+        raise FileExistsError(errno.EEXIST, f"{what}, and no partition is created in its place", str(path))
 
 
 def directory_for_missing(

@@ -44,6 +44,7 @@ from ottla.storage.directories.log_placement import (
     choose_directory,
     directory_for_missing,
     directory_for_new,
+    require_free_name,
     scan,
 )
 from ottla.storage.directories.unfinished_deletions import RemovedTopics, UnfinishedDeletions, Unwanted
@@ -249,9 +250,10 @@ class LogManager:
                 self._take(one.topic_partition, log, its_directory)
         self._clear_unwanted(present, waiting, removed, loaded)
         for one in missing:
-            self._log_missing(one.topic_partition)
             try:
                 its_directory = directory_for_missing(one, self.directories, self._directory_by_log.values())
+                require_free_name(self._files, its_directory, one.topic_partition)
+                self._log_missing(one.topic_partition)
                 loaded.logs[one.topic_partition] = self._make(one, its_directory)
                 loaded.made.append(one.topic_partition)
             except (StorageError, OSError) as error:
@@ -360,13 +362,14 @@ class LogManager:
         """Create a partition's directory and log, durable with its first sync: in the directory of this id if it
         accepts writes, else in the one with the fewest partitions.
 
-        The catalog's record of it is synced already. Raises OSError: no directory accepts writes (ENOSPC or EIO), or
-        the disk failed.
+        The catalog's record of it is synced already. Raises OSError: no directory accepts writes (ENOSPC or EIO), the
+        disk failed, or something else has the name (EEXIST).
         """
         topic_partition = TopicPartition(topic, partition)
         if topic_partition in self.logs:
             raise ValueError(f"{topic_partition} is open already")
         directory = directory_for_new(directory_id, self.directories, self._directory_by_log.values())
+        require_free_name(self._files, directory, topic_partition)
         return self._make(WantedLog(topic, partition, topic_id, config), directory)
 
     def delete_log(self, topic: str, partition: int) -> Callable[[], None]:

@@ -192,7 +192,7 @@ class Files(ABC):
 
     @abstractmethod
     def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory."""
+        """Remove an empty directory, or a link to a directory."""
 
     @abstractmethod
     def list_directory(self, path: Path) -> list[str]:
@@ -204,7 +204,11 @@ class Files(ABC):
 
     @abstractmethod
     def exists(self, path: Path) -> bool:
-        """Whether there is a file or directory."""
+        """Whether there is a file or directory (links are followed)."""
+
+    def is_taken(self, path: Path) -> bool:
+        """Whether there is anything of that name, also a link to nothing."""
+        return self.exists(path)
 
     @abstractmethod
     def is_directory(self, path: Path) -> bool:

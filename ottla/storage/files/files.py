@@ -158,7 +158,12 @@ class OsFiles(Files):
             self.sync_directory(directory.parent)
 
     def remove_directory(self, path: Path) -> None:
-        path.rmdir()
+        try:
+            path.rmdir()
+        except NotADirectoryError:
+            if not path.is_symlink():
+                raise
+            path.unlink()
 
     def list_directory(self, path: Path) -> list[str]:
         return sorted(os.listdir(path))
@@ -169,6 +174,9 @@ class OsFiles(Files):
 
     def exists(self, path: Path) -> bool:
         return path.exists()
+
+    def is_taken(self, path: Path) -> bool:
+        return os.path.lexists(path)
 
     def is_directory(self, path: Path) -> bool:
         return path.is_dir()

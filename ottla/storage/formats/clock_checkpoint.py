@@ -16,6 +16,7 @@ directory that Apache Kafka has left. Kafka does not read the file.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -90,5 +91,6 @@ def _last_written(files: Files, directory: Path) -> KnownTime | None:
         path = directory / name
         # Every start touches the lock, and the writer of a broken file is unknown.
         if name not in (LOCK_FILE, CLOCK_FILE) and not files.is_directory(path):
-            newest_ms = max(newest_ms, files.modified_ms(path))
+            with suppress(FileNotFoundError):  # a link to nothing, or removed by a person
+                newest_ms = max(newest_ms, files.modified_ms(path))
     return KnownTime(min(newest_ms, _MOST)) if newest_ms else None

@@ -91,7 +91,9 @@ def _unlink_unfinished(files: Files, directory: Path, names: list[str]) -> int |
             if found is not None:
                 lowest = found.offset if lowest is None else min(lowest, found.offset)
         if name.endswith((layout.DELETED_SUFFIX, layout.CLEANED_SUFFIX, layout.TEMPORARY_SUFFIX)):
-            files.unlink(directory / name)
+            path = directory / name
+            if not files.is_directory(path):  # else a person's
+                files.unlink(path)
     return lowest
 
 

@@ -23,17 +23,13 @@ from uuid import UUID
 from ottla.config.topic import TopicConfig
 from ottla.protocol.records.batch import CorruptBatch
 from ottla.storage.errors import StorageError
-from ottla.storage.files.disk_errors import is_full
 from ottla.storage.files.files import Files
 from ottla.storage.files.health import DirectoryHealth, IndependentDirectory
 from ottla.storage.formats import layout
-from ottla.storage.formats.checkpoint import BlankFile, BrokenFile
-from ottla.storage.formats.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
+from ottla.storage.formats.leader_epoch_checkpoint import EpochEntry
 from ottla.storage.formats.lost_starts import begins_late
 from ottla.storage.index.index_cache import IndexCache
 from ottla.storage.log.append_plan import RollLimits
-from ottla.storage.log.epoch_runs import EpochRuns
-from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.log import Log
 from ottla.storage.log.recovery_report import RecoveryReport
 from ottla.storage.producers.producer_recovery import load_producers, remove_stray_snapshots, scan_transactions
@@ -45,9 +41,9 @@ from ottla.storage.producers.transactions import (
     sync_transaction_indexes,
 )
 from ottla.storage.recovery import leftovers
+from ottla.storage.recovery.epoch_recovery import load_epochs
 from ottla.storage.recovery.lost_end import is_possible, leave_gap, require_possible
 from ottla.storage.recovery.recovery_scan import Progress, RecoveryScan, first_unsure
-from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk
 from ottla.storage.segment.segment import Segment
 
 __all__ = ["Progress", "RecoveryReport", "open_log"]
@@ -145,7 +141,9 @@ def open_log(
     _report_late_beginning(opening, segments[0].base_offset, log_start_offset, is_known=knows_log_starts)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     is_founded = is_new or was_clean or recovery_point > 0
-    epochs = _load_epochs(opening, segments, log_start_offset, end_offset, is_founded=is_founded)
+    epochs = load_epochs(
+        files, directory, segments, opening.scanned_epochs, log_start_offset, end_offset, is_founded=is_founded
+    )
     expiration_ms = (
         config.broker.producer_id_expiration_ms if producer_id_expiration_ms is None else producer_id_expiration_ms
     )
@@ -338,52 +336,6 @@ def _report_lost_end(
         next_offset - 1,
         next_offset,
     )
-
-
-def _load_epochs(
-    opening: _Opening, segments: list[Segment], log_start_offset: int, end_offset: int, *, is_founded: bool
-) -> LeaderEpochs:
-    """The checkpoint's epochs and those found in scanned batches, up to the log end.
-
-    `is_founded`: the partition was once synced. Otherwise its first checkpoint may be in the page cache only, from
-    which it was read: it is written again.
-    """
-    try:
-        entries = read_leader_epochs(opening.files, opening.directory)
-    except BrokenFile as error:
-        if not isinstance(error, BlankFile) or any(segment.size_bytes for segment in segments):
-            logger.warning("%s; the epochs are taken from the batches", error)
-        entries = []
-        opening.scanned_epochs = _epochs_of_batches(segments)
-    epochs = LeaderEpochs(opening.files, opening.directory, entries if is_founded else [])
-    for entry in () if is_founded else entries:
-        epochs.note(entry.epoch, entry.start_offset)
-    epochs.forget_from(end_offset + 1)
-    for entry in opening.scanned_epochs:
-        epochs.note(entry.epoch, entry.start_offset)
-    # As when the log start moves: an epoch that could not be written yet counts from there, and not from the segment's
-    # first batch. So the recovery point need not be lowered, for which the disk may be too full, either.
-    epochs.truncate_from_start(log_start_offset)
-    if not is_founded and not end_offset:
-        return epochs  # written with its first records
-    try:
-        epochs.write()
-    except OSError as error:
-        if not is_full(error):  # with a full disk a broker must start, so that clients can delete records
-            raise
-        logger.warning("%s: the leader epochs are written later: %s", opening.directory, error)
-    return epochs
-
-
-def _epochs_of_batches(segments: list[Segment]) -> list[EpochEntry]:
-    runs = EpochRuns()
-    for segment in segments:
-        try:
-            for _, header in walk(segment.file.pread, 0, segment.size_bytes, SEQUENTIAL_CHUNK_BYTES):
-                runs.note(header)
-        except CorruptBatch as error:
-            logger.warning("%s: %s: its leader epochs are taken from the batches before that", segment.path, error)
-    return runs.entries()
 
 
 def _load_transactions(

@@ -18,6 +18,7 @@ from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.telemetry.exposition import Exposition
+from ottla.config.topic import TopicConfig
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.control import ControlType
@@ -391,6 +392,17 @@ def test_the_rate_bounds_how_fast_it_goes() -> None:
     node.stop()
 
 
+def test_the_smallest_rate_is_a_wait_and_not_the_end_of_the_cleaner() -> None:
+    node, _, clock = start_node(log_cleaner_io_max_bytes_per_second="5e-324")
+    produce(node, topic(node), [1] * 60)
+    pass_time(node, clock, BACKOFF_MS)
+    assert node.cleaner.is_busy
+    for _ in range(100):  # turns of a day, in each of which it may take one step
+        pass_time(node, clock, 86_400_000, step_ms=86_400_000)
+    assert node.cleaner.figures.cleanings == 1
+    node.stop()
+
+
 def test_retention_applies_to_a_compacted_log_that_says_delete_too() -> None:
     node, _, clock = start_node(log_retention_check_interval_ms=1000)
     partition = topic(node, ("cleanup.policy", "compact,delete"), ("retention.ms", "100000"))
@@ -457,3 +469,48 @@ def test_segments_that_go_while_a_worker_looks_at_their_log_do_not_make_it_uncle
     assert node.cleaner.uncleanable == {}
     pass_backoff(node, clock)
     assert node.cleaner.figures.cleanings == 1
+
+
+def test_a_requested_log_whose_segments_go_while_a_worker_looks_at_it_is_cleaned_at_the_next_look() -> None:
+    node, _, clock = start_node(log_cleaner_enable=False)
+    partition = topic(node, ("cleanup.policy", "compact,delete"))
+    produce(node, partition, [1] * 60)
+    run = node.services.workers.run
+
+    def overtaken(work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
+        node.services.workers.run = run  # type: ignore[method-assign]  # the first piece of work only
+
+        def late(result: object, error: BaseException | None) -> None:
+            partition.log.delete_records(30)
+            partition.log.retention.apply(node.services.clock.wall_ms())
+            done(result, error)
+
+        run(work, late)
+
+    node.services.workers.run = overtaken  # type: ignore[method-assign]  # its result comes late
+    reported = node.cleaner.ask("t")[ONE]
+    pass_backoff(node, clock)
+    assert (reported.state, reported.rounds) == ("done", 1)
+    node.stop()
+
+
+@pytest.mark.parametrize("obstacle", ["policy", "offline"])
+def test_a_request_that_has_become_impossible_ends(obstacle: str) -> None:
+    """`ottla log clean` waits for the end."""
+    node, _, clock = start_node(log_cleaner_enable=False)
+    partition = topic(node)
+    produce(node, partition, [1] * 60)
+    reported = node.cleaner.ask("t")[ONE]
+    if obstacle == "policy":
+        partition.configure(TopicConfig.resolve({"cleanup.policy": "delete"}, node.services.config))
+    else:
+        node.services.log_manager.directories[0].mark_offline(OSError(errno.EIO, "Input/output error"))
+    pass_backoff(node, clock)
+    assert reported.state == "failed"
+    assert (
+        reported.message
+        == {
+            "policy": "its cleanup.policy is delete",
+            "offline": "its log directory is offline",
+        }[obstacle]
+    )

@@ -28,6 +28,7 @@ from kit.simulator.spoilt_files import (
     flip_a_bit_of_the_redo_log,
     lose_an_end,
     lose_recovery_points,
+    was_cleaned,
 )
 from kit.simulator.themes import sites_ahead
 
@@ -198,7 +199,11 @@ class Machine:
         elif loss is not Loss.POWER and self._spoiling.random() < self._theme.flips:
             self._is_bent = flip_a_bit(self.files, self._model, self._spoiling)
             self._outcome.losses["flipped bit"] += self._is_bent
-        elif loss is Loss.POWER and self._model.acks_all == SYNC and self._losing.random() < LOST_RECOVERY_POINTS:
+        elif (
+            loss is Loss.POWER
+            and (self._model.acks_all == SYNC or not was_cleaned(self.files))
+            and self._losing.random() < LOST_RECOVERY_POINTS
+        ):
             has_lost = lose_recovery_points(self.files, self._losing)
             self._outcome.losses["lost recovery points"] += has_lost
             self._needs_inodes = self._needs_inodes or has_lost  # logs that are checked again get new indexes

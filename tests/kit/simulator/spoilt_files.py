@@ -16,6 +16,7 @@ from kit.simulator.model import Model
 
 from ottla.protocol.records.batch import iter_batches
 from ottla.storage.formats import layout
+from ottla.storage.formats.checkpoint import BrokenFile, read_offsets
 
 LOST_ENDS = 0.3
 """How often a log has lost its end after a stop in good order."""
@@ -101,11 +102,19 @@ def flip_a_bit(files: SimulatedFiles, model: Model, chance: random.Random) -> bo
     return True
 
 
+def was_cleaned(files: SimulatedFiles) -> bool:
+    """Whether the cleaner has been in any log, or may have been."""
+    try:
+        return bool(read_offsets(files, DATA / layout.CLEANER_OFFSET_CHECKPOINT_FILE))
+    except BrokenFile:
+        return True
+
+
 def lose_recovery_points(files: SimulatedFiles, chance: random.Random) -> bool:
     """Empty, blank or remove `recovery-point-offset-checkpoint`; whether there was one.
 
-    Only with the promise `sync`: in `page-cache` a power cut may take whole segments before the last one, and without
-    the recovery point what is missing from a compacted log looks as if the cleaner had removed it.
+    In `page-cache` only if nothing `was_cleaned`: there a power cut may take whole segments before the last one, and
+    without the recovery point what is missing from a log that was cleaned once looks as if the cleaner had removed it.
     """
     path = DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE
     size_bytes = files.size(path) if files.exists(path) else 0

@@ -23,8 +23,7 @@ from ottla.broker.metadata import journal
 from ottla.broker.partitions import first_appends
 from ottla.broker.requests import chunks
 from ottla.broker.runtime import turn
-from ottla.broker.transactions import marking, open_transactions
-from ottla.broker.transactions import shard as transaction_shard
+from ottla.broker.transactions import marking, open_transactions, shard_load, shard_state
 from ottla.storage.log import log, log_retention
 
 _OWNERS: Final = {
@@ -40,14 +39,14 @@ _OWNERS: Final = {
     "RECORDS_PER_STEP": (replay,),
     "REPLIES_PER_STEP": (writes,),
     "GROUPS_PER_STEP": (group_shard,),
-    "IDS_PER_STEP": (transaction_shard,),
+    "IDS_PER_STEP": (shard_state, shard_load),
     "PARTITIONS_PER_STEP": (delayed_fetch,),
     "MOST_GATHERING": (turn,),
     "ELEMENTS_PER_CHUNK": (chunks,),
     "LONG_LOG_SNAPSHOTS": (journal,),
     "FEW_PARTITIONS": (first_appends, produce, several_template),
     "MARKERS_PER_TURN": (marking,),
-    "PRODUCERS_PER_STEP": (open_transactions, transaction_shard),
+    "PRODUCERS_PER_STEP": (open_transactions, shard_load),
     "SEGMENTS_PER_STEP": (log,),
 }
 """Limits by name, and the modules that have them."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kit.examples import examples
 
 from ottla.protocol.records.batch import (
     HEADER_BYTES,
@@ -123,6 +126,48 @@ def test_a_tombstone_gets_its_horizon_first_and_goes_behind_it() -> None:
     assert parse_header(later).base_timestamp == NOW_MS + RETENTION_MS
 
 
+LEAST = NOW_MS - (2**63 - 1)
+"""The oldest timestamp that a topic takes by default (`message.timestamp.before.max.ms`)."""
+
+
+@pytest.mark.parametrize("stamps", [(LEAST,) * 3, (LEAST, NOW_MS, NOW_MS), (NOW_MS, LEAST, NOW_MS)])
+def test_a_tombstone_stays_where_its_horizon_would_make_a_timestamp_unreadable(stamps: tuple[int, int, int]) -> None:
+    """Deltas to the horizon have 64 bits; a batch with a longer one could not be read by anyone."""
+    values = [b"1", None, b"2"]
+    records = [Record(n, stamp_ms, b"abc"[n : n + 1], values[n]) for n, stamp_ms in enumerate(stamps)]
+    batch = encode_batch(records)
+    kept = apply(batch, newest(a=0, b=1, c=2))
+    assert kept is not None
+    assert [(record.timestamp, record.value) for record in decode_batch(kept)] == [*zip(stamps, values, strict=True)]
+
+
+def test_the_first_record_that_stays_is_no_base_from_which_another_cannot_be_reached() -> None:
+    stamps = [0, LEAST, NOW_MS + 10]
+    batch = encode_batch([Record(n, stamp_ms, b"%d" % n, b"v") for n, stamp_ms in enumerate(stamps)])
+    kept = apply(batch, newest(**{"0": 9, "1": 1, "2": 2}))
+    assert kept is not None
+    assert [record.timestamp for record in decode_batch(kept)] == stamps[1:]
+
+
+def test_a_retention_of_tombstones_for_ever_is_one() -> None:
+    batch = batch_of((b"a", b"1"), (b"b", None))
+    for _ in range(2):
+        cleaning = BatchCleaning(
+            newest(a=100, b=101),
+            now_ms=NOW_MS,
+            deletion_ms=2**62,
+            delete_retention_ms=2**63 - 1,
+            end_offset=-1,
+            last_offset_of=lambda _: None,
+            max_decompressed_bytes=1 << 20,
+            pause=lambda: None,
+        )
+        kept = cleaning.apply(bytes(batch), parse_header(batch))
+        assert kept is not None
+        batch = bytearray(kept)
+        assert [record.timestamp for record in decode_batch(batch)] == [NOW_MS, NOW_MS + 10]
+
+
 def test_log_append_time_stays_the_time_of_every_record() -> None:
     batch = batch_of((b"a", b"1"), (b"b", None), (b"c", b"3"))
     set_log_append_time(batch, NOW_MS + 77)
@@ -201,3 +246,57 @@ def test_records_that_do_not_fit_their_batch_are_damage(length: int) -> None:
         list(raw_records(data, 2))
     with pytest.raises(CorruptBatch):
         list(raw_records(data + b"\0", 1))
+
+
+MOST = 2**63 - 1
+ANY_TIME = st.sampled_from([-1, 0, NOW_MS, MOST, -MOST, LEAST]) | st.integers(-MOST, MOST)
+PAIRS = st.tuples(ANY_TIME, st.sampled_from([b"a", b"b", b""]), st.sampled_from([None, b"", b"v"]))
+
+
+def can_be_encoded(pairs: list[tuple[int, bytes, bytes | None]]) -> bool:
+    """Whether the times are so close to each other that a batch can have them."""
+    times = [time_ms for time_ms, _, _ in pairs]
+    return max(times) - min(times) <= MOST
+
+
+@settings(max_examples=examples(300))
+@given(
+    st.lists(PAIRS, min_size=1, max_size=6).filter(can_be_encoded),
+    st.dictionaries(st.sampled_from([b"a", b"b", b""]), st.integers(100, 106)),
+    st.sampled_from(list(Compression)),
+    st.one_of(st.none(), st.integers(0, MOST)),
+    st.tuples(*[st.sampled_from([0, NOW_MS, MOST])] * 3),
+)
+def test_records_that_stay_are_what_they_were_whatever_the_times(
+    pairs: list[tuple[int, bytes, bytes | None]],
+    newest_offsets: dict[bytes, int],
+    compression: Compression,
+    log_append_time_ms: int | None,
+    times: tuple[int, int, int],
+) -> None:
+    batch = encode_batch([Record(n, *pair) for n, pair in enumerate(pairs)], compression=compression)
+    set_offset_and_epoch(batch, 100, 3)
+    if log_append_time_ms is not None:
+        set_log_append_time(batch, log_append_time_ms)
+    before = {record.offset: record for record in decode_batch(batch)}
+    offsets = OffsetMap(1 << 16, 0.9, 100)
+    for key, offset in newest_offsets.items():
+        offsets.put(key, offset)
+    offsets.latest_offset = 1000
+    now_ms, deletion_ms, retention_ms = times
+    for _ in range(2):
+        cleaning = BatchCleaning(
+            offsets,
+            now_ms=now_ms,
+            deletion_ms=deletion_ms,
+            delete_retention_ms=retention_ms,
+            end_offset=-1,
+            last_offset_of=lambda _: None,
+            max_decompressed_bytes=1 << 20,
+            pause=lambda: None,
+        )
+        kept = cleaning.apply(bytes(batch), parse_header(batch))
+        if kept is None:
+            return
+        batch = bytearray(kept)
+        assert all(before[record.offset] == record for record in decode_batch(batch))

@@ -290,6 +290,13 @@ def test_a_batch_whose_keys_do_not_fit_the_map_is_said() -> None:
         clean(log, dedupe_buffer_bytes=24 * 16)
 
 
+@pytest.mark.parametrize("count", [15, 63, 127, 1000])
+def test_a_dirty_part_of_one_batch_of_different_keys_is_cleaned(count: int) -> None:
+    """The map is only as large as the dirty part needs, and a batch that does not fit is never cleaned."""
+    log = compacted([(b"%d" % number, b"1") for number in range(count)])
+    assert clean(log).end_offset == count
+
+
 def test_a_reboot_after_a_cleaning_finds_the_clean_log_and_its_gaps_are_no_damage() -> None:
     files = disk()
     log = compacted([(A, b"1"), (B, b"1"), (A, b"2")], [(A, b"3")], [(C, b"1")], files=files)

@@ -48,3 +48,16 @@ def test_few_keys_take_little_room() -> None:
 def test_an_empty_map_knows_nothing() -> None:
     offsets = OffsetMap(1 << 20, 0.9, 100)
     assert (offsets.get(b"k"), len(offsets), offsets.latest_offset) == (-1, 0, -1)
+
+
+@pytest.mark.parametrize("load_factor", [0.5, 0.9, 1.0])
+def test_all_expected_keys_fit(load_factor: float) -> None:
+    large = [461, 511, 922, 1000, 2000, 8191, SHARD_SLOTS - 1, SHARD_SLOTS, 2 * SHARD_SLOTS - 1]
+    for expected in [*range(1, 260), *large]:
+        offsets = OffsetMap(1 << 40, load_factor, expected)
+        taken = sum(offsets.put(b"%d" % number, number) for number in range(expected))
+        assert taken == expected
+
+
+def test_a_load_factor_of_zero_leaves_room_for_a_key() -> None:
+    assert OffsetMap(1 << 20, 0.0, 10).put(b"k", 0)

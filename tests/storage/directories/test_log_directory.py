@@ -105,3 +105,18 @@ def test_a_sync_of_names_that_failed_is_not_tried_again_by_another_thread(world:
     with pytest.raises(OSError, match="Input/output error"):
         settle()
     assert len([path for call, path in world.files.history if call == "sync_directory" and path == ONE]) == syncs
+
+
+def test_a_persons_directories_with_the_endings_of_unfinished_files_stay_and_hold_up_no_start(world: World) -> None:
+    manager = world.manager()
+    manager.open_logs([])
+    world.append(world.create(manager))
+    manager.close(clean=False)
+    for name in ("old.tmp", "orders-0/old.tmp", "orders-0/backup.deleted", "orders-0/new.cleaned"):
+        world.files.make_directory(ONE / name)
+    manager = world.manager()
+    loaded = manager.open_logs([world.wanted()])
+    assert loaded.failed == {}
+    assert manager.directories[0].is_online
+    assert world.files.is_directory(ONE / "old.tmp")
+    assert world.files.is_directory(ONE / "orders-0" / "backup.deleted")

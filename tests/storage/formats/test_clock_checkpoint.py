@@ -8,6 +8,7 @@ import pytest
 from kit.simulated_files import SimulatedFiles
 
 from ottla.storage.files.clock_trust import BehindTime, KnownTime
+from ottla.storage.files.files import OsFiles
 from ottla.storage.formats.checkpoint import BrokenFile
 from ottla.storage.formats.clock_checkpoint import encode_known_time, known_time_of, read_known_time, write_known_time
 from ottla.storage.formats.layout import CLOCK_FILE, LOCK_FILE
@@ -57,3 +58,8 @@ def test_without_it_the_newest_file_of_the_directory_gives_the_time() -> None:
     files.write_atomically(DATA / CLOCK_FILE, b"broken")
     files.make_directory(DATA / "orders-0")
     assert known_time_of(files, DATA) == (KnownTime(9_000), False)
+
+
+def test_a_link_to_nothing_has_no_time_and_is_no_reason_to_refuse_the_directory(tmp_path: Path) -> None:
+    (tmp_path / ".#notes").symlink_to(tmp_path / "nowhere")
+    assert known_time_of(OsFiles(), tmp_path) == (None, False)

@@ -29,7 +29,6 @@ IDLE_MS = 3_600_000
 """Kafka's InactiveSensorExpirationTimeSeconds."""
 MOST_NAME_CHARACTERS = 256
 """Clients whose ids agree in so many characters share an account: an id may have 32,767 bytes."""
-MOST_THROTTLE_MS = (1 << 31) - 1
 NS_PER_PERCENT_SECOND = 1e7
 
 

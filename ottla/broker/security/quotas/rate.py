@@ -16,6 +16,10 @@ the rate is within the bound, and need not be measured (`add_within`).
 from __future__ import annotations
 
 import math
+from typing import Final
+
+MOST_WAIT_MS: Final = (1 << 31) - 1
+"""The longest wait: the largest throttle time that an answer can have."""
 
 
 class Rate:
@@ -77,9 +81,10 @@ class Rate:
         return sum(self._values) / (window_ms / 1000), window_ms
 
     def wait_ms(self, bound: float, now_ms: int) -> int:
-        """The time until the rate is down to the bound again; 0 if it is not above it."""
+        """The time until the rate is down to the bound again, at most MOST_WAIT_MS; 0 if it is not above it."""
         rate, window_ms = self.measure(now_ms)
-        return 0 if rate <= bound else math.floor((rate - bound) / bound * window_ms + 0.5)
+        # The limit comes first: a bound such as 5e-324 makes the time infinite.
+        return 0 if rate <= bound else math.floor(min((rate - bound) / bound * window_ms, MOST_WAIT_MS) + 0.5)
 
     def _next_sample(self, now_ms: int) -> int:
         """Begin a sample."""

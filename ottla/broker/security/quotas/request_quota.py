@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.security.quotas.accounts import MOST_THROTTLE_MS, NS_PER_PERCENT_SECOND
+from ottla.broker.security.quotas.accounts import NS_PER_PERCENT_SECOND
 from ottla.broker.security.quotas.limits import FETCH, MUTATION, PRODUCE, REQUEST
 from ottla.broker.security.quotas.rate import Rate
 from ottla.broker.security.quotas.template_quota import TemplateQuota
@@ -101,7 +101,7 @@ class RequestQuota:
                 return
             owed_ms = bucket.wait_ms(account.bound, now_ms)
         if owed_ms:
-            self._mutation_ms, self._mutation_at_ms = min(owed_ms, MOST_THROTTLE_MS), now_ms
+            self._mutation_ms, self._mutation_at_ms = owed_ms, now_ms
         if self._is_strict:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
 
@@ -158,7 +158,7 @@ class RequestQuota:
         rate, now_ms = account.meter, self._quotas.now_ms()
         assert isinstance(rate, Rate)
         rate.record(value, now_ms)
-        return min(rate.wait_ms(account.bound, now_ms), MOST_THROTTLE_MS)
+        return rate.wait_ms(account.bound, now_ms)
 
     def _throttle(self, kind: str, throttle_ms: int) -> None:
         if throttle_ms <= 0:

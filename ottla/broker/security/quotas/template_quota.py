@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.security.quotas.accounts import MOST_THROTTLE_MS, NS_PER_PERCENT_SECOND
+from ottla.broker.security.quotas.accounts import NS_PER_PERCENT_SECOND
 from ottla.broker.security.quotas.limits import FETCH, PRODUCE, REQUEST
 from ottla.broker.security.quotas.rate import Rate
 
@@ -129,7 +129,7 @@ class TemplateQuota:
         self._began_ns = None
         if is_within:
             return 0
-        wait_ms = min(rate.wait_ms(account.bound, self._now_ms), self.quotas.most_request_throttle_ms, MOST_THROTTLE_MS)
+        wait_ms = min(rate.wait_ms(account.bound, self._now_ms), self.quotas.most_request_throttle_ms)
         if wait_ms > 0:
             self.quotas.note_throttle(self.peer, self.client_id, api_key, REQUEST, wait_ms)
             self.peer.throttle(wait_ms)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from ottla.broker.security.quotas.rate import MOST_WAIT_MS
+
 
 class TokenBucket:
     """See the module. It begins full."""
@@ -30,6 +32,6 @@ class TokenBucket:
         return self._tokens
 
     def wait_ms(self, per_second: float, now_ms: int) -> int:
-        """The time until nothing is owed."""
+        """The time until nothing is owed, at most MOST_WAIT_MS."""
         left = self.left(per_second, now_ms)
-        return 0 if left >= 0 else math.floor(-left / per_second * 1000 + 0.5)
+        return 0 if left >= 0 else math.floor(min(-left / per_second * 1000, MOST_WAIT_MS) + 0.5)

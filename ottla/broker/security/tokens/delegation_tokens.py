@@ -71,6 +71,7 @@ class DelegationTokens:
         self._ids: dict[bytes, str] | None = None
         """The id of each token by its secret; None until first needed."""
         self._credentials: dict[tuple[str, str], TokenCredential] = {}
+        self._is_removing = False
 
     @property
     def is_enabled(self) -> bool:
@@ -133,19 +134,25 @@ class DelegationTokens:
         self._change_known(secret, by, period_ms, plan_expiry, done)
 
     def remove_expired(self) -> bool:
-        """Remove some of the expired tokens; return whether more may be left. A step of a chore."""
+        """Remove the expired tokens, some in each change, unless that is under way. A step of a chore; returns False:
+        further changes follow when this one is synced, and not in the next turns of the loop.
+        """
         now_ms = int(self._clock.wall_ms())
-        expired = sum(token.is_expired(now_ms) for token in self.tokens())
+        expired = 0 if self._is_removing else sum(token.is_expired(now_ms) for token in self.tokens())
         if not expired:
             return False
+        self._is_removing = True
 
         def done(error: KafkaError | None) -> None:
+            self._is_removing = False
+            self._forget()
             if error is not None:
                 logger.warning("expired delegation tokens could not be removed: %s", error)
-            self._forget()
+            elif expired > MOST_EXPIRED:
+                self.remove_expired()
 
         self._catalog.change(lambda image: plan_removal_of_expired(image, now_ms), done)
-        return expired > MOST_EXPIRED
+        return False
 
     def _change_known(
         self,

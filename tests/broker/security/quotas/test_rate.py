@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.security.quotas.rate import Rate
+from ottla.broker.security.quotas.rate import MOST_WAIT_MS, Rate
 from ottla.broker.security.quotas.token_bucket import TokenBucket
 
 steps = st.lists(st.tuples(st.integers(0, 4_000), st.integers(0, 1_000)), max_size=60)
@@ -101,3 +101,10 @@ def test_a_value_that_is_added_within_a_bound_is_one_that_nobody_waits_for(
             measured.record(-value, now_ms)
         assert quick.add_within(value, bound, now_ms) is not waits
     assert quick.measure(now_ms) == measured.measure(now_ms)
+
+
+def test_the_smallest_bound_has_the_longest_wait() -> None:
+    rate, bucket, bound = Rate(11, 1_000), TokenBucket(11, 1_000), 5e-324
+    rate.record(10, 0)
+    bucket.take(10, bound, 0)
+    assert (rate.wait_ms(bound, 0), bucket.wait_ms(bound, 0)) == (MOST_WAIT_MS, MOST_WAIT_MS)

@@ -17,6 +17,7 @@ from ottla.broker.metadata import token_plans
 from ottla.broker.node import Node
 from ottla.broker.peer import Peer
 from ottla.broker.principal import ANONYMOUS, Principal
+from ottla.broker.security.tokens import delegation_tokens
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.create_acls import CreateAclsRequest
 from ottla.protocol.api.create_delegation_token import CreateDelegationTokenRequest
@@ -148,6 +149,21 @@ def test_an_expired_token_cannot_be_renewed_but_removed_and_is_removed_by_itself
     assert expire(node, first.hmac, ALICE).error_code == 0
     assert [token.token_id for token in describe(node)] == [second.token_id]
     node.run_due()
+    node.settle()
+    assert describe(node) == []
+
+
+def test_the_removal_of_many_expired_tokens_asks_for_one_change_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one waits for the disk: others would fill the queue of changes, one in each turn of the loop."""
+    for module in (token_plans, delegation_tokens):
+        monkeypatch.setattr(module, "MOST_EXPIRED", 2)
+    node, _, clock = start_node(**KEYS)
+    for _ in range(5):
+        create(node)
+    clock.advance(DAY_MS + 1)
+    for _ in range(20):
+        node.run_due()
+    assert node.services.catalog.waiting_changes == 1
     node.settle()
     assert describe(node) == []
 
