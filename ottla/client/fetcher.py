@@ -56,6 +56,7 @@ class _KnownFetch(NamedTuple):
     """The last Fetch for a single partition: the next one differs only in its offset, while all of this is the same."""
 
     template: FetchTemplate
+    place: tuple[int, int]
     connection: Connection
     view_version: int
     wait_ms: int
@@ -134,6 +135,24 @@ class Fetcher:
             self._ask()
         except Exception as bug:  # a program that reads must get it, and not wait forever
             self._on_bug(self._partitions.values(), bug)
+
+    def _pump_again(self) -> None:
+        """As `_pump`, after the usual answer. Where a consumer has one partition, nothing has to be looked for."""
+        if len(self._partitions) == 1 and not self._is_closed:
+            (assigned,) = self._partitions.values()
+            known = self._known.get(assigned.partition)
+            if (
+                known is not None
+                and known.place not in self._busy
+                and not (assigned.is_fetching or assigned.is_paused or assigned.not_before)
+                and assigned.fetch_offset >= 0
+                and assigned.failure is None
+                and assigned.buffered_bytes < self._max_partition_fetch_bytes
+                and self._fetch_as_known(known.place, known.connection, assigned, self._fetch_max_wait_ms)
+            ):
+                self._is_scheduled = False
+                return
+        self._pump()
 
     def _ask(self) -> None:
         now = self.loop.time()
@@ -256,7 +275,7 @@ class Fetcher:
             assigned.is_fetching = True
         if len(wanted) == 1 and version >= FIRST_VERSION:
             template = FetchTemplate(version, self._cluster.options.client_id, request)
-            known = _KnownFetch(template, connection, self._cluster.version, wait_ms, names)
+            known = _KnownFetch(template, place, connection, self._cluster.version, wait_ms, names)
             self._known[wanted[0].partition] = known
             if len(self._known) > len(self._partitions):
                 self._known = {name: one for name, one in self._known.items() if name in self._partitions}
@@ -313,21 +332,27 @@ class Fetcher:
     def on_fetched(self, sent: SentFetch, fetched: Fetched) -> None:
         """Process the usual answer to a Fetch of one partition."""
         try:
-            asked = self._end_of(sent)
+            self._busy.discard(sent.place)
+            ((assigned, generation),) = sent.asked.values()
+            has_moved = assigned.generation != generation
+            if not has_moved:
+                assigned.is_fetching = False
             if self._is_closed:
                 return
             now = self.loop.time()
             self._metrics.fetches.add(now, len(fetched.records), (now - sent.asked_at) * 1000, 0)
-            for assigned in asked.values():
+            if not has_moved:
                 assigned.failures = 0
                 assigned.high_watermark, assigned.last_stable_offset, assigned.log_start_offset, records = fetched
                 if records:
                     self._add(assigned, records, [])
                 else:
                     self._note_none(assigned)
-                if assigned.has_data or assigned.empty_before >= 0:
+                if assigned.fetched or assigned.empty_before >= 0 or assigned.has_data:
                     self._on_data()
-            self.wake()
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                self.loop.call_soon(self._pump_again)
         except Exception as bug:  # a program that reads must get it, and not wait forever
             self._on_bug_in(sent, bug)
 
@@ -401,8 +426,10 @@ class Fetcher:
             for position, header in iter_any(view, allow_partial_tail=True):
                 if header.next_offset <= wanted_from:
                     continue
-                starting = [producer_id for first, producer_id in aborted if first <= header.last_offset]
-                del aborted[: len(starting)]
+                starting: list[int] = []
+                if aborted:
+                    starting = [producer_id for first, producer_id in aborted if first <= header.last_offset]
+                    del aborted[: len(starting)]
                 assigned.add(FetchedBatch(view[position : position + header.size_bytes], header, starting))
         except CorruptBatch as corrupt:
             if assigned.has_data:  # raised after that is read; until then, do not fetch the same bytes in a busy loop
