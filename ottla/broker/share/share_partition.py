@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.timers import Timer
     from ottla.broker.services import Services
     from ottla.broker.share.dead_letter_queue import DeadLetterQueue
-    from ottla.broker.share.settings import ShareSettings
+    from ottla.broker.share.settings import GroupSettings, ShareSettings
     from ottla.broker.share.shard import ShareStateShard
     from ottla.protocol.records.batch import BatchHeader
     from ottla.protocol.types import Buffer
@@ -61,7 +61,7 @@ class SharePartition:
         partition: Partition,
         shard: ShareStateShard,
         services: Services,
-        settings: ShareSettings,
+        settings: GroupSettings,
         dead_letters: DeadLetterQueue,
     ) -> None:
         state = shard.states[key]
@@ -78,7 +78,7 @@ class SharePartition:
         self.is_closed = False
         self._services = services
         self._counters = services.metrics.share_groups
-        self.settings = settings
+        self._settings = settings
         self.read_size = ReadSize()
         """How much a member has to read of it."""
         self._dead_letters = dead_letters
@@ -93,6 +93,11 @@ class SharePartition:
         """Whether nothing would be lost if it were forgotten."""
         in_use = self.sessions or self._waiting or self.is_being_read
         return not in_use and not self.records.has_acquired and not self.records.has_archiving
+
+    @property
+    def settings(self) -> ShareSettings:
+        """The settings of its group, as they are now."""
+        return self._settings.now
 
     # --- what is there ---------------------------------------------------------------------------------------------
 
@@ -152,11 +157,12 @@ class SharePartition:
     def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement], renewed_until_ms: float) -> None:
         """Write what a member says of its records. Raises KafkaError: nothing of it counts then."""
         self.check()
-        self.records.has_dead_letters = self.settings.has_dead_letters
+        settings = self.settings
+        self.records.has_dead_letters = settings.has_dead_letters
         changes = self.records.acknowledge(
             member_id,
             acknowledgements,
-            most_deliveries=self.settings.most_deliveries,
+            most_deliveries=settings.most_deliveries,
             renewed_until_ms=renewed_until_ms,
         )
         self._count(changes)
