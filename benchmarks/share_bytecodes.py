@@ -1,4 +1,4 @@
-"""The bytecodes that a broker executes for a delivery to a member of a share group: a machine's load does not change them.
+"""The bytecodes that a broker executes for a delivery to a member of a share group: no busy machine changes them.
 
     PYTHONPATH=benchmarks python benchmarks/share_bytecodes.py
 

@@ -25,8 +25,9 @@ from ottla.broker.share.deliveries import (
     StateBatch,
     Wanted,
 )
-from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
+from ottla.broker.share.in_flight import InFlightRecords
 from ottla.broker.share.read_size import ReadSize
+from ottla.broker.share.runs import NEVER_MS
 from ottla.broker.share.stored_state import Change, SharePartitionKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import CorruptBatch
@@ -240,14 +241,18 @@ class SharePartition:
         self.wake()
 
     def _count(self, changes: Sequence[StateBatch]) -> None:
-        counters = self._counters
-        for change in changes:
-            if change.state is RecordState.ACKNOWLEDGED:
-                counters.acknowledged_records += _record_count(change)
-            elif change.state in (RecordState.ARCHIVED, RecordState.ARCHIVING):
-                counters.archived_records += _record_count(change)
+        acknowledged = archived = released = 0
+        for first_offset, last_offset, state, _ in changes:
+            if state is RecordState.ACKNOWLEDGED:
+                acknowledged += last_offset - first_offset + 1
+            elif state is RecordState.AVAILABLE:
+                released += last_offset - first_offset + 1
             else:
-                counters.released_records += _record_count(change)
+                archived += last_offset - first_offset + 1
+        counters = self._counters
+        counters.acknowledged_records += acknowledged
+        counters.archived_records += archived
+        counters.released_records += released
 
     def _changed(self, changes: Sequence[StateBatch]) -> None:
         if changes:

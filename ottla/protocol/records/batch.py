@@ -292,8 +292,9 @@ def decode_rows(
     check_crc: bool = True,
     header: BatchHeader | None = None,
 ) -> list[tuple[Any, ...]]:
-    """As `decode_batch`, but return plain tuples with the fields of `Record`, preceded by those of `partition`. `header`
-    is that of `batch` if it was parsed before.
+    """As `decode_batch`, but return plain tuples with the fields of `Record`, preceded by those of `partition`.
+
+    `header` is that of `batch` if it was parsed before.
 
     For the consumer, which converts each to a named tuple only when the program takes it. Until then they cost the
     garbage collector nothing: it does not track plain tuples of bytes and numbers.
