@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import client_bytecodes
 import client_costs
 import servers
 import uvloop
@@ -254,9 +255,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only workloads whose name has this text")
     parser.add_argument("--check", action="store_true", help="fail when a row against aiokafka is below 1")
     parser.add_argument("--instructions", action="store_true", help="count those of a single record, and end")
+    parser.add_argument("--bytecodes", action="store_true", help="count those of a record, and end")
     options = parser.parse_args()
     if options.instructions:
         client_costs.count_instructions(options.only)
+        return
+    if options.bytecodes:
+        client_bytecodes.print_counts(options.only)
         return
     if options.beside != "python":
         client_costs.compare(options.records, options.rounds, lambda name: options.only in name)

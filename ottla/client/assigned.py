@@ -204,6 +204,7 @@ class AssignedPartition:
         self.chunk = None
         rows: list[Row] = []
         left_bytes = DECODED_BYTES
+        dropped_bytes = 0
         while self.fetched and left_bytes > 0 and len(rows) < DECODED_RECORDS:
             batch = self.fetched[0]
             if rows and batch.header.partition_leader_epoch != self.decoded_epoch:
@@ -215,17 +216,18 @@ class AssignedPartition:
                 if rows:
                     break  # raise it after the records before it were taken
                 self.decoded = DecodedRecords()
+                metrics.decoded.add(now, 0, dropped_bytes)
                 if isinstance(refused, CorruptRecords):
                     self.drop_fetched()
                 raise
             rows += found.rows
-            metrics.consumed_records.add(len(found.rows), now)
             if found.refused_at >= 0:  # keep the batch: reading continues at the refused record
                 self.position = found.refused_at
                 break
             self.drop_first()
-            metrics.consumed_bytes.add(len(batch.view), now)
+            dropped_bytes += len(batch.view)
         self.decoded = DecodedRecords(rows)
+        metrics.decoded.add(now, len(rows), dropped_bytes)
 
     def _decode(self, batch: FetchedBatch, options: ConsumerOptions) -> _Decoded:
         """Return the records of a batch from the position on."""
@@ -284,7 +286,7 @@ class AssignedPartition:
             old = decode_message(batch.view, check_crc=check_crcs)
             rows = [(*self.partition, *record) for record in old]
         else:
-            rows = decode_rows(batch.view, self.partition, check_crc=check_crcs)
+            rows = decode_rows(batch.view, self.partition, check_crc=check_crcs, header=header)
         position = self.position
         if rows and rows[0][OFFSET] < position:  # a fetch from the middle gets the whole batch
             rows = [row for row in rows if row[OFFSET] >= position]

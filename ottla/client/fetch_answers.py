@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ottla.client.assigned import AssignedPartition, FetchedBatch
 from ottla.client.cluster import Cluster
@@ -72,19 +72,20 @@ class FetchAnswers:
             for assigned in asked.values():
                 assigned.not_before = max(assigned.not_before, until)
 
-    def take_fetched(self, asked: Iterable[AssignedPartition], sent: SentFetch, fetched: Fetched) -> None:
-        """Process the usual answer to a Fetch of one partition."""
+    def take_fetched(self, assigned: AssignedPartition | None, sent: SentFetch, fetched: Fetched) -> None:
+        """Process the usual answer to a Fetch of one partition, None if it has moved since."""
         now = self._loop.time()
         self._metrics.fetches.add(now, len(fetched.records), (now - sent.asked_at) * 1000, 0)
-        for assigned in asked:
-            assigned.failures = 0
-            assigned.high_watermark, assigned.last_stable_offset, assigned.log_start_offset, records = fetched
-            if records:
-                self._add(assigned, records, [])
-            else:
-                self._note_none(assigned)
-            if assigned.has_data or assigned.empty_before >= 0:
-                self._on_data()
+        if assigned is None:
+            return
+        assigned.failures = 0
+        assigned.high_watermark, assigned.last_stable_offset, assigned.log_start_offset, records = fetched
+        if records:
+            self._add(assigned, records, [])
+        else:
+            self._note_none(assigned)
+        if assigned.fetched or assigned.empty_before >= 0 or assigned.has_data:
+            self._on_data()
 
     def back_off_or_fail(self, partitions: Sequence[AssignedPartition], error: KafkaError) -> None:
         """Request these partitions again later, or store the error if that cannot help."""
@@ -157,8 +158,10 @@ class FetchAnswers:
             for position, header in iter_any(view, allow_partial_tail=True):
                 if header.next_offset <= wanted_from:
                     continue
-                starting = [producer_id for first, producer_id in aborted if first <= header.last_offset]
-                del aborted[: len(starting)]
+                starting: list[int] = []
+                if aborted:
+                    starting = [producer_id for first, producer_id in aborted if first <= header.last_offset]
+                    del aborted[: len(starting)]
                 assigned.add(FetchedBatch(view[position : position + header.size_bytes], header, starting))
         except CorruptBatch as corrupt:
             if assigned.has_data:  # raised after that is read; until then, do not fetch the same bytes in a busy loop

@@ -51,6 +51,7 @@ class _KnownFetch(NamedTuple):
     """The last Fetch for a single partition: the next one differs only in its offset, while all of this is the same."""
 
     template: FetchTemplate
+    place: tuple[int, int]
     connection: Connection
     view_version: int
     wait_ms: int
@@ -128,6 +129,24 @@ class Fetcher:
             self._ask()
         except Exception as bug:  # a program that reads must get it, and not wait forever
             self._on_bug(self._partitions.values(), bug)
+
+    def _pump_again(self) -> None:
+        """As `_pump`, after the usual answer. Where a consumer has one partition, nothing has to be looked for."""
+        if len(self._partitions) == 1 and not self._is_closed:
+            (assigned,) = self._partitions.values()
+            known = self._known.get(assigned.partition)
+            if (
+                known is not None
+                and known.place not in self._busy
+                and not (assigned.is_fetching or assigned.is_paused or assigned.not_before)
+                and assigned.fetch_offset >= 0
+                and assigned.failure is None
+                and assigned.buffered_bytes < self._max_partition_fetch_bytes
+                and self._fetch_as_known(known.place, known.connection, assigned, self._fetch_max_wait_ms)
+            ):
+                self._is_scheduled = False
+                return
+        self._pump()
 
     def _ask(self) -> None:
         now = self.loop.time()
@@ -254,7 +273,7 @@ class Fetcher:
             assigned.is_fetching = True
         if len(wanted) == 1 and version >= FIRST_VERSION:
             template = FetchTemplate(version, self._cluster.options.client_id, request)
-            known = _KnownFetch(template, connection, self._cluster.version, wait_ms, names)
+            known = _KnownFetch(template, place, connection, self._cluster.version, wait_ms, names)
             self._known[wanted[0].partition] = known
             if len(self._known) > len(self._partitions):
                 self._known = {name: one for name, one in self._known.items() if name in self._partitions}
@@ -298,11 +317,17 @@ class Fetcher:
     def on_fetched(self, sent: SentFetch, fetched: Fetched) -> None:
         """Process the usual answer to a Fetch of one partition."""
         try:
-            asked = self._end_of(sent)
+            self._busy.discard(sent.place)
+            ((assigned, generation),) = sent.asked.values()
+            has_moved = assigned.generation != generation
+            if not has_moved:
+                assigned.is_fetching = False
             if self._is_closed:
                 return
-            self._answers.take_fetched(asked.values(), sent, fetched)
-            self.wake()
+            self._answers.take_fetched(None if has_moved else assigned, sent, fetched)
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                self.loop.call_soon(self._pump_again)
         except Exception as bug:  # a program that reads must get it, and not wait forever
             self._on_bug_in(sent, bug)
 

@@ -217,10 +217,13 @@ class ConsumerMetrics:
         self.throttle_ms = Spread(now)
         self.fetches = SpreadRows(now, self.fetched_bytes, self.fetch_latency_ms, self.throttle_ms)
         """One row for each answer."""
+        self.decoded = SpreadRows(now, self.consumed_records, self.consumed_bytes)
+        """One row for some batches that were decoded in one step."""
 
     def snapshot(self, now: float, lags: Mapping[tuple[str, int], int]) -> dict[str, float]:
         """Return the metrics by name; `lags` are numbers of records by partition."""
         self.fetches.add_up(now)
+        self.decoded.add_up(now)
         found = {
             "fetch-total": self.fetch_latency_ms.count,
             "fetch-rate": self.fetch_latency_ms.rate(now),

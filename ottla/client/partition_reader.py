@@ -252,10 +252,11 @@ class PartitionReader(Generic[K, V]):
         with self._gate.polling():
             while True:
                 self._interrupt()
-                self._started()
+                if self._is_closed or self._fetcher is None:
+                    self._started()
                 if self._gate.is_wanted:
                     await self._gate.passed()
-                self._started()
+                    self._started()
                 for assigned in self._assignment.in_turn():
                     if self._fill(assigned):
                         self._current = assigned
@@ -362,11 +363,12 @@ class PartitionReader(Generic[K, V]):
         if not assigned.fetched:
             return False
         _, fetcher = self._started()
+        was_full = assigned.buffered_bytes >= self._max_partition_fetch_bytes
         try:
             assigned.decode_next(self._options, self._metrics, self._loop.time())
         except KafkaError as failed:
             assigned.failure = failed
-        if assigned.buffered_bytes < self._max_partition_fetch_bytes:
+        if was_full and assigned.buffered_bytes < self._max_partition_fetch_bytes:
             fetcher.wake()
         return bool(assigned.decoded)
 
@@ -405,14 +407,16 @@ class PartitionReader(Generic[K, V]):
 
     async def _await_data(self) -> None:
         """Wait for fetched records, a failure or a position; raises ClientClosed when the consumer is closed."""
-        self._started()
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._is_closed:
+            self._started()
+        waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.add(waiter)
         try:
             await waiter
         finally:
             self._waiters.discard(waiter)
-        self._started()
+        if self._is_closed:
+            self._started()
 
     def _reset(self, partitions: Iterable[tuple[str, int]], reset_to: int) -> None:
         for partition in list(partitions) or list(self._partitions):

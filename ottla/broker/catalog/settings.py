@@ -67,6 +67,8 @@ class Settings:
         """Called with the client quotas of changed entities, before the change is answered; at the start with all
         quotas.
         """
+        self.changes = 0
+        """Increases when a configuration has changed: what was resolved from one may be kept until then."""
         self._catalog = catalog
         self._config = config
 
@@ -196,6 +198,7 @@ class Settings:
     def _apply(self, results: Iterable[ConfigResult]) -> None:
         """Apply the changes. Each topic gets its new configuration once, however many keys changed."""
         topics: dict[str, Topic] = {}
+        self.changes += 1
         for result in results:
             logger.info("configuration changed: %s", _named(result))
             if result.resource_type == BROKER_RESOURCE:

@@ -26,7 +26,7 @@ changes that the caller writes (`stored_state.py`). Source: Kafka's `SharePartit
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from ottla.broker.share.deliveries import (
@@ -39,46 +39,14 @@ from ottla.broker.share.deliveries import (
     StateBatch,
     Wanted,
 )
+from ottla.broker.share.runs import NEVER_MS, Run, add_change, pieces
 from ottla.protocol.api.share_fetch import AcknowledgeType
 from ottla.protocol.errors import ErrorCode, KafkaError
 
-NEVER_MS = float("inf")
-
-
-class _Run:
-    """Neighbouring offsets in the same state. `member_id` and `deadline_ms` are those of an acquisition."""
-
-    __slots__ = ("deadline_ms", "delivery_count", "first_offset", "last_offset", "member_id", "state")
-
-    def __init__(
-        self,
-        first_offset: int,
-        last_offset: int,
-        state: RecordState,
-        delivery_count: int,
-        member_id: str = "",
-        deadline_ms: float = NEVER_MS,
-    ) -> None:
-        self.first_offset = first_offset
-        self.last_offset = last_offset
-        self.state = state
-        self.delivery_count = delivery_count
-        self.member_id = member_id
-        self.deadline_ms = deadline_ms
-
-    def is_like(self, other: _Run) -> bool:
-        """Whether the two differ in their offsets only."""
-        return (
-            self.state is other.state
-            and self.delivery_count == other.delivery_count
-            and self.member_id == other.member_id
-            and self.deadline_ms == other.deadline_ms
-        )
-
-
 _first_offset = attrgetter("first_offset")
 _DONE = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
-_RESULT = {
+_RENEW, _REJECT = int(AcknowledgeType.RENEW), int(AcknowledgeType.REJECT)
+_RESULT: dict[int, RecordState] = {
     AcknowledgeType.GAP: RecordState.ARCHIVED,
     AcknowledgeType.ACCEPT: RecordState.ACKNOWLEDGED,
     AcknowledgeType.RELEASE: RecordState.AVAILABLE,
@@ -99,7 +67,7 @@ class InFlightRecords:
         self.has_dead_letters = False
         """Whether records are archiving before they are archived; the caller sets it before each step."""
         self._letters: list[DeadLetters] = []
-        self._runs: list[_Run] = []
+        self._runs: list[Run] = []
         for batch in batches:
             if batch.last_offset < self.end_offset:
                 continue
@@ -217,13 +185,20 @@ class InFlightRecords:
             self._check(member_id, each)
         changes: list[StateBatch] = []
         for each in acknowledgements:
-            for first_offset, last_offset, kind in _by_type(each, self.start_offset):
-                for run in self._split(first_offset, last_offset):
-                    if kind is AcknowledgeType.RENEW:
-                        run.deadline_ms = renewed_until_ms
-                    else:
-                        self._end(run, _RESULT[kind], most_deliveries, is_rejected=kind is AcknowledgeType.REJECT)
-                        add_change(changes, run)
+            first_offset = max(each.first_offset, self.start_offset)
+            runs = self._split(first_offset, each.last_offset)
+            if not runs:
+                continue
+            index = self._index_of(first_offset)
+            changed: list[Run] = []
+            for run, kind in pieces(runs, each):
+                changed.append(run)
+                if kind == _RENEW:
+                    run.deadline_ms = renewed_until_ms
+                else:
+                    self._end(run, _RESULT[kind], most_deliveries, kind == _REJECT)
+                    add_change(changes, run)
+            self._runs[index : index + len(runs)] = changed
         self._advance()
         return changes
 
@@ -281,7 +256,7 @@ class InFlightRecords:
                 reason = f"offset {max(run.first_offset, first_offset)} is acquired by another member"
                 raise KafkaError(ErrorCode.INVALID_RECORD_STATE, reason)
 
-    def _end(self, run: _Run, state: RecordState, most_deliveries: int, *, is_rejected: bool = False) -> None:
+    def _end(self, run: Run, state: RecordState, most_deliveries: int, is_rejected: bool = False) -> None:
         cause = Cause.REJECTED if is_rejected else None
         if state is RecordState.AVAILABLE and run.delivery_count >= most_deliveries:
             state, cause = RecordState.ARCHIVED, Cause.DELIVERED_TOO_OFTEN
@@ -309,9 +284,9 @@ class InFlightRecords:
 
     def _available_in(
         self, first_offset: int, last_offset: int, most_in_flight: int
-    ) -> list[tuple[int, int, _Run | None]]:
+    ) -> list[tuple[int, int, Run | None]]:
         """The offsets that may be acquired: the first, the last, and the run that they are of if they are in flight."""
-        found: list[tuple[int, int, _Run | None]] = [
+        found: list[tuple[int, int, Run | None]] = [
             (max(run.first_offset, first_offset), min(run.last_offset, last_offset), run)
             for run in self._covering(first_offset, min(last_offset, self.end_offset - 1))
             if run.state is RecordState.AVAILABLE
@@ -334,37 +309,39 @@ class InFlightRecords:
     def _extend(self, last_offset: int, state: RecordState, delivery_count: int) -> None:
         """Put the offsets up to `last_offset` in flight, those that are not."""
         if last_offset >= self.end_offset:
-            self._runs.append(_Run(self.end_offset, last_offset, state, delivery_count))
+            self._runs.append(Run(self.end_offset, last_offset, state, delivery_count))
             self.end_offset = last_offset + 1
 
-    def _covering(self, first_offset: int, last_offset: int) -> Iterator[_Run]:
+    def _covering(self, first_offset: int, last_offset: int) -> list[Run]:
         """The runs that have any of these offsets, in order."""
-        index = max(bisect_right(self._runs, first_offset, key=_first_offset) - 1, 0)
-        while index < len(self._runs) and self._runs[index].first_offset <= last_offset:
-            yield self._runs[index]
-            index += 1
+        begin = max(self._index_of(first_offset), 0)
+        return self._runs[begin : self._index_of(last_offset) + 1]
 
-    def _split(self, first_offset: int, last_offset: int) -> list[_Run]:
+    def _index_of(self, offset: int) -> int:
+        """The index of the run that has an offset, or of the last one before it; -1 without one."""
+        return bisect_right(self._runs, offset, key=_first_offset) - 1
+
+    def _split(self, first_offset: int, last_offset: int) -> list[Run]:
         """The runs of exactly these offsets; those at the edges are divided."""
         if last_offset < first_offset:
             return []
         self._divide_before(first_offset)
         self._divide_before(last_offset + 1)
-        return list(self._covering(first_offset, last_offset))
+        return self._covering(first_offset, last_offset)
 
     def _divide_before(self, offset: int) -> None:
-        index = bisect_right(self._runs, offset, key=_first_offset) - 1
+        index = self._index_of(offset)
         if index < 0:
             return
         run = self._runs[index]
         if run.first_offset < offset <= run.last_offset:
-            after = _Run(offset, run.last_offset, run.state, run.delivery_count, run.member_id, run.deadline_ms)
+            after = Run(offset, run.last_offset, run.state, run.delivery_count, run.member_id, run.deadline_ms)
             run.last_offset = offset - 1
             self._runs.insert(index + 1, after)
 
     def _advance(self) -> None:
         """Join neighbours that are alike, and move the start offset over what needs no delivery any more."""
-        runs: list[_Run] = []
+        runs: list[Run] = []
         for run in self._runs:
             if not runs and run.state in _DONE:
                 self.start_offset = run.last_offset + 1
@@ -374,33 +351,3 @@ class InFlightRecords:
                 runs.append(run)
         self._runs = runs
         self.end_offset = max(self.end_offset, self.start_offset)
-
-
-def _by_type(said: Acknowledgement, start_offset: int) -> Iterator[tuple[int, int, AcknowledgeType]]:
-    """(first offset, last offset, type) of neighbours with the same type, without those before the start offset."""
-    first_offset = max(said.first_offset, start_offset)
-    if first_offset > said.last_offset:
-        return
-    if len(said.types) == 1:
-        yield first_offset, said.last_offset, AcknowledgeType(said.types[0])
-        return
-    begin = first_offset
-    for offset in range(first_offset + 1, said.last_offset + 1):
-        if said.types[offset - said.first_offset] != said.types[begin - said.first_offset]:
-            yield begin, offset - 1, AcknowledgeType(said.types[begin - said.first_offset])
-            begin = offset
-    yield begin, said.last_offset, AcknowledgeType(said.types[begin - said.first_offset])
-
-
-def add_change(changes: list[StateBatch], run: _Run) -> None:
-    """Note the state of a run, with that of its neighbour if they are alike."""
-    new = StateBatch(run.first_offset, run.last_offset, run.state, run.delivery_count)
-    before = changes[-1] if changes else None
-    if (
-        before is not None
-        and before.last_offset + 1 == new.first_offset
-        and (before.state, before.delivery_count) == (new.state, new.delivery_count)
-    ):
-        changes[-1] = before._replace(last_offset=new.last_offset)
-    else:
-        changes.append(new)

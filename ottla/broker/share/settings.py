@@ -1,13 +1,14 @@
-"""What share groups may know of their broker's and their own configuration: plain numbers, read when they are needed.
+"""What share groups may know of their broker's and their own configuration: plain values.
 
 A group's own keys (`share.record.lock.duration.ms` of a GROUP resource) count within the broker's bounds
-(`group.share.min.record.lock.duration.ms`), as Kafka's `GroupConfigManager` has it.
+(`group.share.min.record.lock.duration.ms`), as Kafka's `GroupConfigManager` has it. They are resolved once, and again
+after a configuration has changed: a delivery looks at them sixteen times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.metadata.features import DEAD_LETTER_LEVEL, SHARE_GROUP_LEVEL, SHARE_VERSION_FEATURE
 from ottla.config.resources import GroupConfig
@@ -26,8 +27,7 @@ _NOT_SERVED = (
 
 def check_share_groups(catalog: Catalog) -> None:
     """Raise UNSUPPORTED_VERSION unless share groups are finalized as a feature."""
-    _, levels = catalog.finalized_features()
-    if levels.get(SHARE_VERSION_FEATURE, 0) < SHARE_GROUP_LEVEL:
+    if catalog.image.features.get(SHARE_VERSION_FEATURE, 0) < SHARE_GROUP_LEVEL:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, _NOT_SERVED)
 
 
@@ -37,89 +37,107 @@ def serves_dead_letters(catalog: Catalog) -> bool:
 
 
 class ShareSettings:
-    """The settings of one group's share partitions. Times in milliseconds. `texts` gives what the group sets itself,
-    `serves_dead_letters` whether the cluster has dead letters.
+    """The settings of one group's share partitions, as they are at one time. Times in milliseconds.
+
+    `own` is what the group sets itself, as far as it can be read.
     """
 
+    __slots__ = (
+        "_serves_dead_letters",
+        "committed_only",
+        "copies_dead_letters",
+        "dead_letter_topic",
+        "lock_duration_ms",
+        "may_renew",
+        "most_deliveries",
+        "most_in_flight",
+        "offset_reset",
+    )
+
     def __init__(
-        self, config: BrokerConfig, texts: Callable[[], Mapping[str, str]], serves_dead_letters: Callable[[], bool]
+        self, config: BrokerConfig, own: Mapping[str, object], serves_dead_letters: Callable[[], bool]
     ) -> None:
-        self._config = config
-        self._texts = texts
         self._serves_dead_letters = serves_dead_letters
-        self._read_texts: dict[str, str] = {}
-        self._values: dict[str, object] = {}
-
-    @property
-    def _own(self) -> Mapping[str, object]:
-        texts = self._texts()
-        if texts != self._read_texts:
-            self._read_texts, self._values = dict(texts), GroupConfig.readable(texts)
-        return self._values
-
-    @property
-    def lock_duration_ms(self) -> int:
-        """How long a member may have a record."""
-        config = self._config
-        return self._within(
-            "share.record.lock.duration.ms",
+        self.lock_duration_ms = _within(
+            own.get("share.record.lock.duration.ms"),
             config.group_share_record_lock_duration_ms,
             config.group_share_min_record_lock_duration_ms,
             config.group_share_max_record_lock_duration_ms,
         )
-
-    @property
-    def most_deliveries(self) -> int:
-        """How often a record is delivered before it is archived."""
-        config = self._config
-        return self._within(
-            "share.delivery.count.limit",
+        """How long a member may have a record."""
+        self.most_deliveries = _within(
+            own.get("share.delivery.count.limit"),
             config.group_share_delivery_count_limit,
             config.group_share_min_delivery_count_limit,
             config.group_share_max_delivery_count_limit,
         )
-
-    @property
-    def most_in_flight(self) -> int:
-        """So many records of a partition may be between its start and its end offset."""
-        config = self._config
-        return self._within(
-            "share.partition.max.record.locks",
+        """How often a record is delivered before it is archived."""
+        self.most_in_flight = _within(
+            own.get("share.partition.max.record.locks"),
             config.group_share_partition_max_record_locks,
             config.group_share_min_partition_max_record_locks,
             config.group_share_max_partition_max_record_locks,
         )
-
-    @property
-    def committed_only(self) -> bool:
+        """So many records of a partition may be between its start and its end offset."""
+        self.committed_only = own.get("share.isolation.level") == "read_committed"
         """Whether records of open and aborted transactions are not delivered."""
-        return self._own.get("share.isolation.level") == "read_committed"
-
-    @property
-    def offset_reset(self) -> str:
+        self.offset_reset = str(own.get("share.auto.offset.reset", "latest"))
         """Where a new share partition begins: `latest`, `earliest` or `by_duration:PT1H`."""
-        return str(self._own.get("share.auto.offset.reset", "latest"))
-
-    @property
-    def may_renew(self) -> bool:
+        self.may_renew = own.get("share.renew.acknowledge.enable", True) is not False
         """Whether members may ask for more time with a record (KIP-1222)."""
-        return self._own.get("share.renew.acknowledge.enable", True) is not False
-
-    @property
-    def dead_letter_topic(self) -> str:
+        self.dead_letter_topic = str(own.get("errors.deadletterqueue.topic.name", ""))
         """The topic to which dead letters are written; empty: the group has none."""
-        return str(self._own.get("errors.deadletterqueue.topic.name", ""))
+        self.copies_dead_letters = own.get("errors.deadletterqueue.copy.record.enable", False) is True
+        """Whether a dead letter has the record's key and value."""
 
     @property
     def has_dead_letters(self) -> bool:
         """Whether records that are archived have a dead letter (KIP-1191)."""
         return bool(self.dead_letter_topic) and self._serves_dead_letters()
 
-    @property
-    def copies_dead_letters(self) -> bool:
-        """Whether a dead letter has the record's key and value."""
-        return self._own.get("errors.deadletterqueue.copy.record.enable", False) is True
 
-    def _within(self, key: str, of_broker: int, least: int, most: int) -> int:
-        own = self._own.get(key)
-        return min(max(own, least), most) if isinstance(own, int) else of_broker
+class Configurations(Protocol):
+    """The configurations of this broker: `changes` increases when one has changed."""
+
+    changes: int
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """What a group sets itself, by key."""
+
+
+class GroupSettings:
+    """The settings of one group: `now` are those that count at the moment.
+
+    `serves_dead_letters` says whether the cluster has dead letters.
+    """
+
+    __slots__ = ("_config", "_configurations", "_group_id", "_now", "_resolved_at", "_serves_dead_letters")
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        configurations: Configurations,
+        group_id: str,
+        serves_dead_letters: Callable[[], bool],
+    ) -> None:
+        self._config = config
+        self._configurations = configurations
+        self._group_id = group_id
+        self._serves_dead_letters = serves_dead_letters
+        self._resolve()
+
+    @property
+    def now(self) -> ShareSettings:
+        """Resolved anew after a change of any configuration."""
+        if self._resolved_at != self._configurations.changes:
+            self._resolve()
+        return self._now
+
+    def _resolve(self) -> None:
+        self._resolved_at = self._configurations.changes
+        own = GroupConfig.readable(self._configurations.group_configs(self._group_id))
+        self._now = ShareSettings(self._config, own, self._serves_dead_letters)
+
+
+def _within(own: object, of_broker: int, least: int, most: int) -> int:
+    return min(max(own, least), most) if isinstance(own, int) else of_broker

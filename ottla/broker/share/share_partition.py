@@ -25,8 +25,9 @@ from ottla.broker.share.deliveries import (
     StateBatch,
     Wanted,
 )
-from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
+from ottla.broker.share.in_flight import InFlightRecords
 from ottla.broker.share.read_size import ReadSize
+from ottla.broker.share.runs import NEVER_MS
 from ottla.broker.share.stored_state import Change, SharePartitionKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import CorruptBatch
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.timers import Timer
     from ottla.broker.services import Services
     from ottla.broker.share.dead_letter_queue import DeadLetterQueue
-    from ottla.broker.share.settings import ShareSettings
+    from ottla.broker.share.settings import GroupSettings, ShareSettings
     from ottla.broker.share.shard import ShareStateShard
     from ottla.protocol.records.batch import BatchHeader
     from ottla.protocol.types import Buffer
@@ -61,7 +62,7 @@ class SharePartition:
         partition: Partition,
         shard: ShareStateShard,
         services: Services,
-        settings: ShareSettings,
+        settings: GroupSettings,
         dead_letters: DeadLetterQueue,
     ) -> None:
         state = shard.states[key]
@@ -78,7 +79,7 @@ class SharePartition:
         self.is_closed = False
         self._services = services
         self._counters = services.metrics.share_groups
-        self.settings = settings
+        self._settings = settings
         self.read_size = ReadSize()
         """How much a member has to read of it."""
         self._dead_letters = dead_letters
@@ -93,6 +94,11 @@ class SharePartition:
         """Whether nothing would be lost if it were forgotten."""
         in_use = self.sessions or self._waiting or self.is_being_read
         return not in_use and not self.records.has_acquired and not self.records.has_archiving
+
+    @property
+    def settings(self) -> ShareSettings:
+        """The settings of its group, as they are now."""
+        return self._settings.now
 
     # --- what is there ---------------------------------------------------------------------------------------------
 
@@ -152,11 +158,12 @@ class SharePartition:
     def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement], renewed_until_ms: float) -> None:
         """Write what a member says of its records. Raises KafkaError: nothing of it counts then."""
         self.check()
-        self.records.has_dead_letters = self.settings.has_dead_letters
+        settings = self.settings
+        self.records.has_dead_letters = settings.has_dead_letters
         changes = self.records.acknowledge(
             member_id,
             acknowledgements,
-            most_deliveries=self.settings.most_deliveries,
+            most_deliveries=settings.most_deliveries,
             renewed_until_ms=renewed_until_ms,
         )
         self._count(changes)
@@ -234,14 +241,18 @@ class SharePartition:
         self.wake()
 
     def _count(self, changes: Sequence[StateBatch]) -> None:
-        counters = self._counters
-        for change in changes:
-            if change.state is RecordState.ACKNOWLEDGED:
-                counters.acknowledged_records += _record_count(change)
-            elif change.state in (RecordState.ARCHIVED, RecordState.ARCHIVING):
-                counters.archived_records += _record_count(change)
+        acknowledged = archived = released = 0
+        for first_offset, last_offset, state, _ in changes:
+            if state is RecordState.ACKNOWLEDGED:
+                acknowledged += last_offset - first_offset + 1
+            elif state is RecordState.AVAILABLE:
+                released += last_offset - first_offset + 1
             else:
-                counters.released_records += _record_count(change)
+                archived += last_offset - first_offset + 1
+        counters = self._counters
+        counters.acknowledged_records += acknowledged
+        counters.archived_records += archived
+        counters.released_records += released
 
     def _changed(self, changes: Sequence[StateBatch]) -> None:
         if changes:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 B = TypeVar("B")
 
+_DURABLE = {int(state): state for state in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVING, RecordState.ARCHIVED)}
+"""The states that a load takes over, by their numbers."""
 UNCHANGED = -1
 """A ShareUpdate's start offset where it stays, and a snapshot's where it is not known yet."""
 
@@ -192,11 +194,9 @@ def _struct(make: Callable[..., B], batch: StateBatch) -> B:
 
 def _batches(stored: Iterable[ShareSnapshotValue.StateBatch | ShareUpdateValue.StateBatch]) -> list[StateBatch]:
     """As they are stored. Of a state that this version does not know the records are delivered again."""
-    known = {int(state): state for state in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVING, RecordState.ARCHIVED)}
+    known, available = _DURABLE, RecordState.AVAILABLE
     return [
-        StateBatch(
-            one.first_offset, one.last_offset, known.get(one.delivery_state, RecordState.AVAILABLE), one.delivery_count
-        )
+        StateBatch(one.first_offset, one.last_offset, known.get(one.delivery_state, available), one.delivery_count)
         for one in stored
         if 0 <= one.first_offset <= one.last_offset
     ]
@@ -211,15 +211,18 @@ def _combined(before: Sequence[StateBatch], changes: Sequence[StateBatch], start
             batches = _overlaid(batches, changes[first:index])  # mostly all of them at once
             first = index
     joined: list[StateBatch] = []
+    before_offset, before_state, before_count = -1, None, -1  # of the last one that was joined
     for batch in batches:
-        if batch.last_offset < start_offset:
+        first_offset, last_offset, state, count = batch
+        if last_offset < start_offset:
             continue
-        first_offset = max(batch.first_offset, start_offset)
-        last = joined[-1] if joined else None
-        if last is not None and last.last_offset + 1 == first_offset and last[2:] == batch[2:]:
-            joined[-1] = last._replace(last_offset=batch.last_offset)
+        if before_offset + 1 == first_offset and before_state is state and before_count == count and joined:
+            joined[-1] = StateBatch(joined[-1].first_offset, last_offset, state, count)
+        elif first_offset < start_offset:
+            joined.append(StateBatch(start_offset, last_offset, state, count))
         else:
-            joined.append(batch._replace(first_offset=first_offset))
+            joined.append(batch)
+        before_offset, before_state, before_count = last_offset, state, count
     return tuple(joined)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.catalog.topic import find_partition
 from ottla.broker.share.dead_letter_queue import DeadLetterQueue
-from ottla.broker.share.settings import ShareSettings, serves_dead_letters
+from ottla.broker.share.settings import GroupSettings, serves_dead_letters
 from ottla.broker.share.share_partition import SharePartition
 from ottla.broker.share.stored_state import SharePartitionKey
 from ottla.config.share_groups import BY_DURATION, duration_ms
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.services import Services
     from ottla.broker.share.sessions import Place, ShareSession
+    from ottla.broker.share.settings import ShareSettings
     from ottla.broker.share.shard import ShareStateShard
 
 MayRead = Callable[[str], bool]
 """Whether the client may read a topic, by its name."""
 GROUPS_REMEMBERED: Final = 1_000
-"""Groups whose settings are kept as they were read last."""
+"""Groups whose settings are kept as they were resolved last."""
 RESUMED_PER_TURN: Final = 100
 LOADS_MS: Final = 100
 """After this time it is checked again whether a load has ended."""
@@ -41,7 +42,7 @@ class UsedPartitions:
         self._services = services
         self._shards = shards
         self._by_key: dict[SharePartitionKey, SharePartition] = {}
-        self._settings: dict[str, ShareSettings] = {}
+        self._settings: dict[str, GroupSettings] = {}
         self.dead_letters = DeadLetterQueue(services, self.settings_of, self.partition_of)
         """Those that are to be written."""
 
@@ -71,7 +72,8 @@ class UsedPartitions:
 
     def _open(self, key: SharePartitionKey, partition: Partition) -> SharePartition:
         """Begin to use a share partition; one without a state begins where `share.auto.offset.reset` says."""
-        settings = self.settings_of(key.group_id)
+        group_settings = self._group_settings(key.group_id)
+        settings = group_settings.now
         try:
             shard = self._shards.ready(key.text)
             state = shard.states.get(key)
@@ -80,7 +82,7 @@ class UsedPartitions:
                 shard.begin(key, self._first_offset(partition, settings), partition.leader_epoch)
         except KafkaError as error:  # of a coordinator, which clients do not expect here
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
-        share_partition = SharePartition(key, partition, shard, self._services, settings, self.dead_letters)
+        share_partition = SharePartition(key, partition, shard, self._services, group_settings, self.dead_letters)
         self._by_key[key] = share_partition
         share_partition.begin()
         if not is_new:
@@ -140,14 +142,17 @@ class UsedPartitions:
             share_partition.close()
 
     def settings_of(self, group_id: str) -> ShareSettings:
-        """The settings of a group."""
+        """The settings of a group, as they are now."""
+        return self._group_settings(group_id).now
+
+    def _group_settings(self, group_id: str) -> GroupSettings:
         settings = self._settings.get(group_id)
         if settings is None:
             if len(self._settings) >= GROUPS_REMEMBERED:
                 self._settings.clear()
-            configs = self._services.catalog.settings.group_configs
-            settings = self._settings[group_id] = ShareSettings(
-                self._services.config, partial(configs, group_id), partial(serves_dead_letters, self._services.catalog)
+            services = self._services
+            settings = self._settings[group_id] = GroupSettings(
+                services.config, services.catalog.settings, group_id, partial(serves_dead_letters, services.catalog)
             )
         return settings
 

@@ -118,8 +118,13 @@ class Consumer(ConsumerMethods[K, V]):
                 taken.append(((record.topic, record.partition), record.offset))
                 return record
 
-            with self._handing_back(taken):
+            try:
                 return self._await(take(), self._callbacks.serve)
+            except Exception:  # an error of the read itself, which has taken nothing
+                raise
+            except BaseException:  # as in `_handing_back`, which would cost a record that is alone more steps
+                self._hand_back(taken)
+                raise
 
     def arrow(self, *, columns: Iterable[str] | None = None, include_headers: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield records as Arrow record batches, each of one partition; waits for more, without end.
@@ -179,19 +184,21 @@ class Consumer(ConsumerMethods[K, V]):
     def _handing_back(self, taken: list[tuple[tuple[str, int], int]]) -> Iterator[None]:
         """Read partitions again from these offsets, those of the first taken records, after an interrupt: the program
         did not get the records, and they would be committed."""
-
-        def hand_back() -> None:
-            for partition, offset in taken:
-                with suppress(ValueError, ClientClosed):  # not assigned any more, or closed
-                    self._inner.seek(partition, offset)
-
         try:
             yield
         except Exception:  # an error of the read itself, which has taken nothing
             raise
         except BaseException:  # an interrupt, which may come after records were taken
-            self._call(hand_back)  # it runs after the cancellation, when `taken` is final
+            self._hand_back(taken)
             raise
+
+    def _hand_back(self, taken: list[tuple[tuple[str, int], int]]) -> None:
+        def hand_back() -> None:
+            for partition, offset in taken:
+                with suppress(ValueError, ClientClosed):  # not assigned any more, or closed
+                    self._inner.seek(partition, offset)
+
+        self._call(hand_back)  # it runs after the cancellation, when `taken` is final
 
     def _refuse_in_listener(self) -> None:
         if self._callbacks.is_running_here:

@@ -290,15 +290,19 @@ def decode_rows(
     *,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     check_crc: bool = True,
+    header: BatchHeader | None = None,
 ) -> list[tuple[Any, ...]]:
     """As `decode_batch`, but return plain tuples with the fields of `Record`, preceded by those of `partition`.
+
+    `header` is that of `batch` if it was parsed before.
 
     For the consumer, which converts each to a named tuple only when the program takes it. Until then they cost the
     garbage collector nothing: it does not track plain tuples of bytes and numbers.
     """
     view = memoryview(batch)
-    header = parse_header(view)
-    size_bytes = header.size_bytes
+    if header is None:
+        header = parse_header(view)
+    size_bytes = header[1] + LENGTH_PREFIX_BYTES
     if size_bytes > len(view):
         raise CorruptBatch(f"the batch has {size_bytes} bytes and {len(view)} are there")
     if check_crc and not crc_matches(view, header):
@@ -309,7 +313,7 @@ def decode_rows(
         base_offset=header.base_offset,
         base_timestamp=header.base_timestamp,
         last_offset_delta=header.last_offset_delta,
-        log_append_time_ms=header.max_timestamp if header.is_log_append_time else None,
+        log_append_time_ms=header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None,
         partition=partition,
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.protocol.records.batch import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
     HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
     MAGIC,
     BatchHeader,
     crc_matches,
@@ -83,14 +84,15 @@ def iter_any(buffer: Buffer, *, allow_partial_tail: bool = False) -> Iterator[tu
     Raises CorruptBatch at an impossible header, and at a truncated batch unless `allow_partial_tail`.
     """
     view = memoryview(buffer)
+    size_bytes = len(view)
     position = 0
-    while position < len(view):
+    while position < size_bytes:
         if allow_partial_tail and is_cut_short(view, position):
             return
         header = parse_any_header(view, position)
-        end = position + header.size_bytes
-        if end > len(view):
-            remain = len(view) - position
+        end = position + header[1] + LENGTH_PREFIX_BYTES
+        if end > size_bytes:
+            remain = size_bytes - position
             raise CorruptBatch(f"the batch at byte {position} has {header.size_bytes} bytes and {remain} remain")
         yield position, header
         position = end

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from ottla.broker.share.deliveries import (
@@ -14,7 +18,8 @@ from ottla.broker.share.deliveries import (
     StateBatch,
     Wanted,
 )
-from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
+from ottla.broker.share.in_flight import InFlightRecords
+from ottla.broker.share.runs import NEVER_MS
 from ottla.protocol.api.share_fetch import AcknowledgeType
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -441,3 +446,26 @@ def test_archiving_records_are_archiving_after_a_restart() -> None:
     assert (records.start_offset, records.complete_count, records.has_archiving) == (5, 1, True)
     assert records.archived(0, 100) == [StateBatch(5, 6, ARCHIVED, 1)]
     assert records.start_offset == 8
+
+
+def test_an_acknowledgement_of_records_that_alternate_costs_at_most_250_bytecodes_a_record() -> None:
+    """2,000 records are 2,000 runs: they are divided in one pass (before, each was looked for, and inserted)."""
+    records, count, steps = InFlightRecords(0), 2_000, 0
+    records.acquire(0, [Span(0, count - 1)], Wanted("a", count, count, count, 1_000))
+    said = [Acknowledgement(0, count - 1, [AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE] * (count // 2))]
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal steps
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        steps += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        changes = records.acknowledge("a", said, most_deliveries=5, renewed_until_ms=0)
+    finally:
+        sys.settrace(before)
+    assert len(changes) == count
+    assert len(records.batches()) == count - 1  # the first is done
+    assert steps / count <= 250

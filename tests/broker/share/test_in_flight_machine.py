@@ -19,7 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kit.examples import examples
 
 from ottla.broker.share.deliveries import Acknowledgement, Acquired, RecordState, Span, StateBatch, Wanted
-from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
+from ottla.broker.share.in_flight import InFlightRecords
+from ottla.broker.share.runs import NEVER_MS
 from ottla.broker.share.stored_state import (
     Change,
     SharePartitionKey,

@@ -12,7 +12,8 @@ from kit.simulator.planting import before, no, nothing
 from ottla.broker.share import in_flight, stored_state
 from ottla.broker.share.coordinator import ShareCoordinator
 from ottla.broker.share.deliveries import RecordState, StateBatch
-from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
+from ottla.broker.share.in_flight import InFlightRecords
+from ottla.broker.share.runs import NEVER_MS, add_change
 from ottla.broker.share.shard import ShareStateShard
 from ottla.broker.share.share_partition import SharePartition
 from ottla.broker.share.stored_state import StoredState
@@ -57,7 +58,7 @@ def _no_counts() -> Any:
         original(changes, run)
         changes[-1] = changes[-1]._replace(delivery_count=0)
 
-    original = in_flight.add_change
+    original = add_change
     return mock.patch.object(in_flight, "add_change", add)
 
 
@@ -143,7 +144,7 @@ def _archived_early() -> Any:
         if changes[-1].state is RecordState.ARCHIVING:
             changes[-1] = changes[-1]._replace(state=RecordState.ARCHIVED)
 
-    original = in_flight.add_change
+    original = add_change
     return mock.patch.object(in_flight, "add_change", add)
 
 
