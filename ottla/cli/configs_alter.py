@@ -183,6 +183,7 @@ async def _refuse_unknown_deletions(
     """Refuse to delete a key that the resource cannot have: brokers, also Kafka's, would report success."""
     from ottla.client import ConfigOperation, ConfigResource
     from ottla.client.admin_results import ConfigResourceType
+    from ottla.config.resources import INTERNAL_KEYS
 
     deleted = [one.name for one in changes if one.operation is ConfigOperation.DELETE]
     if not deleted:
@@ -194,9 +195,10 @@ async def _refuse_unknown_deletions(
         if resource == ConfigResource.all_brokers():  # a description of all brokers has only the keys that are set
             asked = ConfigResource.broker((await admin.describe_cluster()).brokers[0].node_id)
         known = (await admin.describe_configs([asked]))[asked]
-        is_broker = resource.type is ConfigResourceType.BROKER
+        is_broker, is_group = (resource.type is one for one in (ConfigResourceType.BROKER, ConfigResourceType.GROUP))
         for key in deleted:
-            if key not in known and not (is_broker and key.startswith("listener.name.")):
+            is_hidden = (is_broker and key.startswith("listener.name.")) or (is_group and key in INTERNAL_KEYS)
+            if key not in known and not is_hidden:
                 near = difflib.get_close_matches(key, known, n=1)
                 meant = f": did you mean {near[0]}?" if near else ""
                 raise Failure(f"{key} is not a key of {resource_words(resource)}{meant}")

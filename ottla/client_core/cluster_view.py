@@ -47,6 +47,17 @@ class BrokerAddress(NamedTuple):
     rack: str | None = None
 
 
+def check_topic_name(name: object) -> None:
+    """Raise ValueError for what is no text, or cannot be the name of a topic because of its length."""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{name!r:.40} cannot be the name of a topic")
+    if len(name) > MAX_TOPIC_NAME_CHARACTERS:
+        raise ValueError(
+            f"{name[:30]!r}... cannot be the name of a topic: it has {len(name):,} characters, and names have at most "
+            f"{MAX_TOPIC_NAME_CHARACTERS}"
+        )
+
+
 class ClusterView:
     """See the module."""
 
@@ -112,8 +123,7 @@ class ClusterView:
         """Ask about topics until `let_go`; return whether any of them is new. Raises ValueError for an invalid name."""
         new = [topic for topic in topics if topic not in self._wanted]
         for topic in new:
-            if not 0 < len(topic) <= MAX_TOPIC_NAME_CHARACTERS:
-                raise ValueError(f"{topic[:30]!r} cannot be the name of a topic")
+            check_topic_name(topic)
         self._wanted.update(new)
         return bool(new)
 
