@@ -103,6 +103,11 @@ class ClusterView:
         known = self.topics.get(topic)
         return known.topic_id if known is not None else ZERO_UUID
 
+    def is_missing(self, topic: str) -> bool:
+        """Whether the newest answer about a topic says that it does not exist."""
+        known = self.topics.get(topic)
+        return known is not None and known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     def names_by_id(self) -> dict[UUID, str]:
         """Return the names of the known topics, by topic id."""
         return {topic.topic_id: name for name, topic in self.topics.items()}
