@@ -20,7 +20,7 @@ knows sockets or an event loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -60,7 +60,7 @@ from ottla.broker.metadata.plans import (
     plan_topics,
 )
 from ottla.broker.metadata.reading import MetadataReading
-from ottla.broker.metadata.registration import Registration
+from ottla.broker.metadata.registration import NO_PORTS, Registration
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import MetadataRecord, ProducerIdsRecord
 from ottla.storage.formats.kafka_uuid import random_uuid
@@ -151,9 +151,9 @@ class Catalog:
         """
         self._reading = look_at_metadata(self._files, self._config, directories)
 
-    def open(self) -> None:
+    def open(self, bound_ports: Mapping[str, int] = NO_PORTS) -> None:
         """Use what `look` has read (or create the metadata), register this run, open every log. After
-        `log_manager.open_directories()`.
+        `log_manager.open_directories()`. `bound_ports`: see `Registration.records`.
 
         Blocks; call before serving. Raises MetadataError (one line for people) when the metadata cannot be used.
         """
@@ -168,7 +168,7 @@ class Catalog:
             self._reading = None
             self.settings.load()
             self._journal.begin_epoch()
-            self.node_epoch = register(self._journal, self._config, directories, self._new_id())
+            self.node_epoch = register(self._journal, self._config, directories, self._new_id(), bound_ports)
             warn_about_carried_records(self._journal.image)
             self._creation = PartitionCreation(
                 self._journal.image,
