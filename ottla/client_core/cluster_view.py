@@ -162,6 +162,11 @@ class ClusterView:
                 del self.topics[name]
         return True
 
+    def forget_brokers(self) -> None:
+        """Trust no broker's address until the next answer."""
+        self.brokers = {}
+        self.version += 1
+
     def metadata_request(self, version: int, *, may_create: bool = False) -> MetadataRequest:
         """Return the request for the wanted topics. `may_create` lets the broker create topics that do not exist, as
         versions below 4 always do.
