@@ -18,6 +18,7 @@ from ottla.broker.context import ApiServices
 from ottla.broker.coordinator_modules import GROUP_COORDINATOR, SHARE_COORDINATOR, TRANSACTION_COORDINATOR
 from ottla.broker.fetch.fetch_sessions import FetchSessions
 from ottla.broker.fetch.parked_fetches import ParkedFetches
+from ottla.broker.metadata.registration import NO_PORTS
 from ottla.broker.partitions.appending import PartitionServices
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.profiles.profiles import profile_named
@@ -191,9 +192,10 @@ class Node:
         self._is_claimed = False
         self.services.log_manager.release()
 
-    def open(self) -> None:
+    def open(self, bound_ports: Mapping[str, int] = NO_PORTS) -> None:
         """Open directories, catalog and logs, and recover what needs it. Blocks, and may run in a thread other than the
         broker's if no other code uses the node meanwhile; only `log_manager.loading` may be read, and stopped.
+        `bound_ports`: the ports of the listeners' sockets, by listener.
 
         Raises what these raise, each with one line for the user: StorageError, MetadataError, OSError (also NoThread),
         LoadInterrupted.
@@ -220,7 +222,7 @@ class Node:
             raise
         try:
             services.clock_trust.begin(services.log_manager.known_time)
-            services.catalog.open()
+            services.catalog.open(bound_ports)
             if self._authorizer is not None:
                 self._authorizer.load(services.catalog.image.acls)
             # Not earlier: a refused start writes nothing.

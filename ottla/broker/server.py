@@ -35,7 +35,7 @@ from ottla.config.errors import ConfigError
 from ottla.hand_over import Posts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ottla.broker.context import ApiServices
     from ottla.broker.http.server import Operations, Pages
@@ -133,7 +133,7 @@ class Server:
             node.services.turn.on_work = functools.partial(loop.call_soon, node.services.turn.poll_done)
             self._timers = LoopTimers(node.services, loop)
             self._start_http()
-            await self._open(loop, node)
+            await self._open(loop, node, {one.name: bound.getsockname()[1] for one, bound in sockets})
             try:
                 node.tls.on_start()
             except ConfigError as error:
@@ -172,7 +172,7 @@ class Server:
         self._watch = LoopWatch(node.services.metrics.loop_lag, node.services.listening.now_ms, loop.call_later)
         self._is_accepting = True
 
-    async def _open(self, loop: asyncio.AbstractEventLoop, node: Node) -> None:
+    async def _open(self, loop: asyncio.AbstractEventLoop, node: Node, bound_ports: Mapping[str, int]) -> None:
         """`node.open` in a thread, so that the loop answers signals and probes. Raises what it raises."""
         opened: asyncio.Future[None] = loop.create_future()
 
@@ -182,7 +182,7 @@ class Server:
 
         def work() -> None:
             try:
-                node.open()
+                node.open(bound_ports)
             except BaseException as error:  # it belongs to the caller that awaits
                 loop.call_soon_threadsafe(report, error)
             else:

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from ottla.cli.client_properties import FILE_KEY, PROTOCOL_KEY, SERVERS, read_environment, read_file
 from ottla.cli.failures import Failure
+from ottla.cli.parameters import FilePath
 from ottla.cli.probe import DEFAULT_SERVER
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -37,7 +38,7 @@ def how_to_connect(command: _F) -> _F:
     """`--command-config FILE` and `--security-protocol`, and the environment (docs/client-security.md)."""
     by_file = click.option(
         "--command-config",
-        type=click.Path(),
+        type=FilePath(),
         metavar="FILE",
         is_eager=True,
         expose_value=False,

@@ -11,6 +11,7 @@ import click
 
 from ottla.cli import suggestions
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
+from ottla.cli.parameters import FilePath
 from ottla.cli.tables import table_lines
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show the configuration that serve would start with.")
 @click.argument(
-    "properties", required=False, type=click.Path(path_type=Path, readable=False), metavar="[SERVER.PROPERTIES]"
+    "properties", required=False, type=FilePath(path_type=Path, readable=False), metavar="[SERVER.PROPERTIES]"
 )
 @click.option(
     "--override",

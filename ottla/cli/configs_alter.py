@@ -12,8 +12,10 @@ from ottla.cli import suggestions
 from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.configs import group_option, named_by_words, resource_words, topic_option
+from ottla.cli.dead_letter_diagnosis import COPY_KEY, NAME_KEY, diagnose_dead_letters
 from ottla.cli.failures import Failure
 from ottla.cli.parameters import Number
+from ottla.cli.show import one_line
 
 if TYPE_CHECKING:
     from ottla.client import Admin, ConfigChange, ConfigResource
@@ -113,23 +115,66 @@ def alter(
         raise click.UsageError("name what to change: --topic, --broker, --all-brokers, --group or --loggers")
     if not changes:
         raise click.UsageError("say what to change: --set, --delete, --append or --subtract")
-    with_admin(servers, "ottla-configs", _altering(resources, changes, validate_only=dry_run))
+    _refuse_impossible_dead_letter_topic(resources, changes)
+    warnings = with_admin(servers, "ottla-configs", _altering(resources, changes, validate_only=dry_run))
     _print_changes(list(dict.fromkeys(resources)), changes, dry_run=dry_run)
+    for warning in warnings:
+        click.echo(f"ottla: {one_line(warning)}", err=True)
 
 
 def _altering(
     resources: Sequence[ConfigResource], changes: Sequence[ConfigChange], *, validate_only: bool
-) -> Callable[[Admin], Awaitable[None]]:
+) -> Callable[[Admin], Awaitable[list[str]]]:
+    """The work, which returns warnings about what brokers accept."""
     from ottla.client import AdminError
 
-    async def work(admin: Admin) -> None:
+    async def work(admin: Admin) -> list[str]:
         try:
             await _refuse_unknown_deletions(admin, resources, changes)
             await admin.alter_configs(dict.fromkeys(resources, changes), validate_only=validate_only)
         except AdminError as refused:
             raise named_by_words(refused, resources) from None
+        return await _about_dead_letters(admin, resources, changes)
 
     return work
+
+
+def _refuse_impossible_dead_letter_topic(resources: Sequence[ConfigResource], changes: Sequence[ConfigChange]) -> None:
+    """Refuse a name for the topic of dead letters that no topic can have: brokers, also Kafka's, accept it."""
+    from ottla.client import ConfigOperation
+    from ottla.client.admin_results import ConfigResourceType
+    from ottla.storage.formats.layout import topic_name_problem
+
+    groups = [one.name for one in resources if one.type is ConfigResourceType.GROUP]
+    for change in changes:
+        if groups and change.name == NAME_KEY and change.operation is ConfigOperation.SET and change.value:
+            problem = topic_name_problem(change.value)
+            if problem is not None:
+                raise Failure(f"group {groups[0]}: {NAME_KEY}: {problem}")
+
+
+async def _about_dead_letters(
+    admin: Admin, resources: Sequence[ConfigResource], changes: Sequence[ConfigChange]
+) -> list[str]:
+    """What is wrong with the topic that the changes name for the dead letters of share groups."""
+    from ottla.cli.dead_letter_facts import dead_letter_facts_of
+    from ottla.cli.group_diagnosis import Weight
+    from ottla.cli.share_facts import texts_of
+    from ottla.client import ConfigOperation
+    from ottla.client.admin_results import ConfigResourceType
+
+    changed = {one.name: one.value for one in changes if one.operation is ConfigOperation.SET}
+    if not changed.keys() & {NAME_KEY, COPY_KEY}:
+        return []
+    lines: list[str] = []
+    for resource in dict.fromkeys(resources):
+        if resource.type is ConfigResourceType.GROUP:
+            texts = {**await texts_of(admin, resource.name), **changed}
+            facts = await dead_letter_facts_of(admin, resource.name, texts, ())
+            for finding in diagnose_dead_letters(facts) if facts is not None else ():
+                if finding.weight is not Weight.FINE:
+                    lines.append(f"{resource_words(resource)}: {finding.text} -> {finding.remedy}")
+    return lines
 
 
 async def _refuse_unknown_deletions(
@@ -138,6 +183,7 @@ async def _refuse_unknown_deletions(
     """Refuse to delete a key that the resource cannot have: brokers, also Kafka's, would report success."""
     from ottla.client import ConfigOperation, ConfigResource
     from ottla.client.admin_results import ConfigResourceType
+    from ottla.config.resources import INTERNAL_KEYS
 
     deleted = [one.name for one in changes if one.operation is ConfigOperation.DELETE]
     if not deleted:
@@ -149,9 +195,10 @@ async def _refuse_unknown_deletions(
         if resource == ConfigResource.all_brokers():  # a description of all brokers has only the keys that are set
             asked = ConfigResource.broker((await admin.describe_cluster()).brokers[0].node_id)
         known = (await admin.describe_configs([asked]))[asked]
-        is_broker = resource.type is ConfigResourceType.BROKER
+        is_broker, is_group = (resource.type is one for one in (ConfigResourceType.BROKER, ConfigResourceType.GROUP))
         for key in deleted:
-            if key not in known and not (is_broker and key.startswith("listener.name.")):
+            is_hidden = (is_broker and key.startswith("listener.name.")) or (is_group and key in INTERNAL_KEYS)
+            if key not in known and not is_hidden:
                 near = difflib.get_close_matches(key, known, n=1)
                 meant = f": did you mean {near[0]}?" if near else ""
                 raise Failure(f"{key} is not a key of {resource_words(resource)}{meant}")

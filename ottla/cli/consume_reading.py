@@ -86,12 +86,23 @@ class Reading:
             await self._read(consumer, chosen)
 
     async def _known_partitions(self, servers: str) -> list[int]:
-        """Return the topic's partitions. An Admin reports a missing topic immediately; a consumer waits for it."""
-        from ottla.client import Admin
+        """Return the topic's partitions. Raises Failure for a missing topic, for which a consumer would wait."""
+        import difflib
+
+        from ottla.client import Admin, AdminError, ErrorCode
         from ottla.client.options import AdminOptions
 
+        topic = self._topic
         async with Admin(servers, **options_of(AdminOptions, servers, LIMITS)) as admin:
-            return [one.partition for one in (await admin.describe_topics([self._topic]))[self._topic].partitions]
+            try:
+                return [one.partition for one in (await admin.describe_topics([topic]))[topic].partitions]
+            except AdminError as refused:
+                code = refused.errors[topic].code
+                if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                near = difflib.get_close_matches(topic, await admin.list_topics(include_internal=True), n=1)
+        meant = f"did you mean {near[0]}? else " if near else ""
+        raise Failure(f"there is no topic {topic}: {meant}`ottla topics create {topic}` ({code.name})")
 
     async def run_in_share_group(self, servers: str) -> None:
         """Read as a member of a share group, and accept what was printed."""

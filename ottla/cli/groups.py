@@ -154,7 +154,8 @@ def _listed_row(listed: GroupListing, described: GroupDescription | None) -> tup
 def why(group_id: str, servers: str, as_json: bool) -> None:
     """Say why GROUP receives nothing: one finding per line, the most important first.
 
-    `!` blocks the group, `?` may block it (it depends on the consumer's options), `-` is in order.
+    `!` blocks the group or loses its dead letters, `?` may do so (it depends on the consumer's options), `-` is in
+    order.
 
     \b
     Example:

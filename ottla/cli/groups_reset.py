@@ -150,7 +150,8 @@ def _require_no_members(group: GroupDescription) -> None:
     )
     if group.group_type == STREAMS:  # no command can remove them
         raise Failure(f"{has_members}: stop the application (a dead member is removed after {SESSION_KEY})")
-    raise Failure(f"{has_members}: stop them before (`ottla groups kick` removes those that are dead already)")
+    them = "it" if len(group.members) == 1 else "them"
+    raise Failure(f"{has_members}: stop {them} before (`ottla groups kick` removes dead ones)")
 
 
 async def _present_offsets(

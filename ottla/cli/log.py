@@ -10,7 +10,7 @@ import click
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors, require_posix
 from ottla.cli.lazy import LazyGroup
 from ottla.cli.log_operations import http_option
-from ottla.cli.parameters import Number
+from ottla.cli.parameters import NAME, FilePath, Number
 from ottla.cli.waiting import Waiting
 
 
@@ -45,7 +45,7 @@ def log() -> None:
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path), metavar="FILE|DIR")
+@click.argument("path", type=FilePath(path_type=Path), metavar="FILE|DIR")
 @click.option("--records", "with_records", is_flag=True, help="Decode the batches and print their records too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def dump(path: Path, with_records: bool, as_json: bool) -> None:
@@ -77,10 +77,10 @@ def dump(path: Path, with_records: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("partition", metavar="TOPIC-N")
+@click.argument("partition", type=NAME, metavar="TOPIC-N")
 @click.option(
     "--log-dir",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     help="The data directory (one of log.dirs) that holds the partition.  [default: ./data]",
 )
 @click.option("-o", "--offset", type=Number(0, 2**63 - 1), metavar="N", help="The offset to look for.")

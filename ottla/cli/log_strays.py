@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors, require_posix
+from ottla.cli.parameters import NAME, FilePath
 from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY
 from ottla.cli.questions import ask
 from ottla.cli.show import show_time
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="List and remove the directories that a start has renamed to -stray.")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", type=NAME, nargs=-1, metavar="[NAME]...")
 @click.option(
     "--log-dir",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     help="The data directory (one of log.dirs) to look into.  [default: ./data]",
 )
 @click.option(
     "--also",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=FilePath(path_type=Path, exists=True, file_okay=False),
     multiple=True,
     help="Another one of the broker's log.dirs, where the metadata log is.",
 )

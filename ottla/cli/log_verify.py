@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors, require_posix
-from ottla.cli.parameters import Number
+from ottla.cli.parameters import NAME, FilePath, Number
 from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY, parse_partition
 from ottla.cli.progress import Bar
 from ottla.cli.waiting import Waiting
@@ -30,10 +30,10 @@ _COLOURS = {"damage": "red", "unsure": "yellow", "note": "cyan"}
 
 
 @click.command(short_help="Check every batch, index, checkpoint and snapshot.")
-@click.argument("what", metavar="[DIR|TOPIC-N]", required=False)
+@click.argument("what", type=NAME, metavar="[DIR|TOPIC-N]", required=False)
 @click.option(
     "--log-dir",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     help="The data directory (one of log.dirs) that holds the partition.  [default: ./data]",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per finding, and one for the end.")
@@ -48,7 +48,7 @@ _COLOURS = {"damage": "red", "unsure": "yellow", "note": "cyan"}
 )
 @click.option(
     "--also",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=FilePath(path_type=Path, exists=True, file_okay=False),
     multiple=True,
     help="Another one of the broker's log.dirs, when the metadata log has to be rebuilt.",
 )

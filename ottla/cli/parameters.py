@@ -55,6 +55,31 @@ class Name(click.types.StringParamType):
 NAME = Name()
 
 
+class FilePath(click.Path):
+    """A path of a file or directory. It is never empty: Python would take that for the current directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, as `click.Path` gives it."""
+        if value == "":
+            self.fail("must not be empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Address(Name):
+    """An IP address, as clients connect from."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The address."""
+        import ipaddress  # takes milliseconds of a start
+
+        text = super().convert(value, param, ctx)
+        try:
+            ipaddress.ip_address(text)
+        except ValueError:
+            self.fail(f"{text!r} is not an IP address, such as 10.0.0.7", param, ctx)
+        return text
+
+
 class Option(click.Option):
     """An option with `old` spellings, which work but are not shown."""
 

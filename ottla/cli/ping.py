@@ -16,7 +16,7 @@ from ottla.cli.client_options import how_to_connect
 from ottla.cli.client_properties import FILE_KEY, SERVERS, options_of
 from ottla.cli.entry import answer_line
 from ottla.cli.failures import Failure
-from ottla.cli.parameters import Number
+from ottla.cli.parameters import FilePath, Number
 from ottla.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ PLAIN, TLS, HTTP = "plain", "tls", "http"
     "SERVER.PROPERTIES and the environment.",
 )
 @click.argument(
-    "properties", required=False, type=click.Path(path_type=Path, readable=False), metavar="[SERVER.PROPERTIES]"
+    "properties", required=False, type=FilePath(path_type=Path, readable=False), metavar="[SERVER.PROPERTIES]"
 )
 @click.option(
     "--timeout-ms",

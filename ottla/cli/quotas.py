@@ -14,7 +14,7 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import WrongOption, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
-from ottla.cli.parameters import NAME
+from ottla.cli.parameters import NAME, Address, Name
 from ottla.cli.quota_entities import (
     ALL_QUOTAS,
     CLIENT_ID,
@@ -102,10 +102,12 @@ _ENTITIES = {
 """The options that name entities: what is shown for their values, and completions."""
 
 
-def _entity_option(option: str, parameter: str, meaning: str, *, many: bool = False) -> Callable[[_F], _F]:
+def _entity_option(
+    option: str, parameter: str, meaning: str, *, many: bool = False, kind: Name = NAME
+) -> Callable[[_F], _F]:
     metavar, completions = _ENTITIES[option]
     return click.option(
-        option, parameter, multiple=many, metavar=metavar, type=NAME, shell_complete=completions, help=meaning
+        option, parameter, multiple=many, metavar=metavar, type=kind, shell_complete=completions, help=meaning
     )
 
 
@@ -215,7 +217,7 @@ def _order(entity: QuotaEntity) -> tuple[object, ...]:
     "--user", "user", f"The user of the client's login.  [default: {WITHOUT_LOGIN}, a client without login]"
 )
 @_entity_option("--client-id", "client_id", "Its client id.  [default: one that has no quota of its own]")
-@_entity_option("--ip", "address", "The address from which it connects.")
+@_entity_option("--ip", "address", "The address from which it connects.", kind=Address())
 @bootstrap_server
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def describe(user: str | None, client_id: str | None, address: str | None, servers: str, as_json: bool) -> None:

@@ -8,13 +8,14 @@ import click
 
 from ottla.cli import suggestions
 from ottla.cli.failures import Failure, require_posix
+from ottla.cli.parameters import FilePath
 from ottla.cli.serving import DEFAULT_LOG_LEVEL, LOG_LEVELS, run_broker
 from ottla.config.ours import PROFILE_NAMES
 
 
 @click.command(short_help="Run the broker.")
 @click.argument(
-    "properties", required=False, type=click.Path(path_type=Path, readable=False), metavar="[SERVER.PROPERTIES]"
+    "properties", required=False, type=FilePath(path_type=Path, readable=False), metavar="[SERVER.PROPERTIES]"
 )
 @click.option(
     "--override",

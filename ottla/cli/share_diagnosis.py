@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ottla.cli.dead_letter_diagnosis import DeadLetterFacts, diagnose_dead_letters
 from ottla.cli.group_diagnosis import (
     Finding,
     MemberFacts,
@@ -67,6 +68,8 @@ class ShareFacts:
     existing: frozenset[str] = frozenset()
     partitions: tuple[SharePartitionFacts, ...] = ()
     settings: ShareSettings = ShareSettings()
+    dead_letters: DeadLetterFacts | None = None
+    """None: the group has none."""
 
 
 def diagnose_share(facts: ShareFacts) -> list[Finding]:
@@ -77,6 +80,7 @@ def diagnose_share(facts: ShareFacts) -> list[Finding]:
             *about_missing_topics(facts.members, facts.existing),
             *_about_topics_without_members(facts),
             *alike_together((one.name, found) for one in facts.partitions for found in _about_partition(facts, one)),
+            *(diagnose_dead_letters(facts.dead_letters) if facts.dead_letters is not None else ()),
         ]
     )
 

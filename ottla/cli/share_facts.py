@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.cli.dead_letter_facts import dead_letter_facts_of
 from ottla.cli.group_facts import Edges, edges_of_topics, member_facts, open_transactions
 from ottla.cli.share_diagnosis import ShareFacts, SharePartitionFacts, ShareSettings
 
@@ -53,7 +55,8 @@ async def view_share_group(admin: Admin, group: GroupDescription) -> ShareView:
 async def share_facts_of(admin: Admin, group: GroupDescription) -> ShareFacts:
     """Return the facts that `diagnose_share` needs."""
     view = await view_share_group(admin, group)
-    settings = await settings_of(admin, group.group_id)
+    texts = await texts_of(admin, group.group_id)
+    settings = _read(texts)
     transactions = await open_transactions(admin, view.edges) if settings.is_read_committed else {}
     partitions: list[SharePartitionFacts] = []
     for one, edges in sorted(view.edges.items()):
@@ -77,26 +80,37 @@ async def share_facts_of(admin: Admin, group: GroupDescription) -> ShareFacts:
         existing=frozenset(one.topic for one in view.edges),
         partitions=tuple(partitions),
         settings=settings,
+        dead_letters=await dead_letter_facts_of(admin, group.group_id, texts, {one.topic for one in view.edges}),
     )
 
 
 async def settings_of(admin: Admin, group_id: str) -> ShareSettings:
     """The settings of a share group, or Kafka's defaults if the broker does not report them."""
+    return _read(await texts_of(admin, group_id))
+
+
+async def texts_of(admin: Admin, group_id: str) -> dict[str, str | None]:
+    """The keys of a group and their values; none if the broker does not report them."""
     from ottla.client import ConfigResource, KafkaError
 
     resource = ConfigResource.group(group_id)
     try:
         entries = (await admin.describe_configs([resource]))[resource]
     except KafkaError:  # the diagnosis continues without
-        return ShareSettings()
+        return {}
+    return {key: entry.value for key, entry in entries.items()}
+
+
+def _read(texts: Mapping[str, str | None]) -> ShareSettings:
+    """The settings of a share group, Kafka's defaults for those that are not known."""
     known = ShareSettings()
 
     def number(key: str, default: int) -> int:
-        value = entries[key].value if key in entries else None
+        value = texts.get(key)
         return int(value) if value is not None and value.isdecimal() else default
 
     def text(key: str, default: str) -> str:
-        value = entries[key].value if key in entries else None
+        value = texts.get(key)
         return default if value is None else value
 
     return ShareSettings(

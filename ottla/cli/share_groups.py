@@ -32,7 +32,8 @@ def require_no_members(group: GroupDescription) -> None:
     """Raise Failure if a share group has members: its state can be changed only without them."""
     if group.members:
         members = counted(len(group.members), "member")
-        raise Failure(f"{group.group_id} is a share group with {members} ({group.state}): stop them before")
+        them = "it" if len(group.members) == 1 else "them"
+        raise Failure(f"{group.group_id} is a share group with {members} ({group.state}): stop {them} before")
 
 
 async def forget_topics(admin: Admin, group: GroupDescription, topics: Sequence[str], *, dry_run: bool) -> list[str]:

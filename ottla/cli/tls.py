@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from ottla.cli.failures import Failure, file_errors
-from ottla.cli.parameters import Number
+from ottla.cli.parameters import FilePath, Number
 
 AUTHORITY, AUTHORITY_KEY, SERVER = "ca.pem", "ca.key", "server.pem"
 SERVER_PROPERTIES, CLIENT_PROPERTIES = "server.properties", "client.properties"
@@ -33,7 +33,7 @@ def tls() -> None:
 
 
 @tls.command(short_help="Make an authority, a server's and clients' certificates.")
-@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("directory", type=FilePath(path_type=Path, file_okay=False))
 @click.option(
     "--host",
     "hosts",

@@ -246,6 +246,9 @@ def _abort_hanging(servers: str, topic: str, partition: int, producer_id: int | 
     from ottla.client import TopicPartition
 
     async def end(admin: Admin) -> list[HangingTransaction]:
+        known = [one.partition for one in await _partitions_of(admin, (topic,))]  # a look-up would wait for it
+        if partition not in known:
+            raise Failure(f"{topic} has no partition {partition}; it has {known[0]} to {known[-1]}")
         hanging = await admin.find_hanging_transactions([TopicPartition(topic, partition)], older_than_ms=0)
         chosen = [one for one in hanging if producer_id in (None, one.producer_id)]
         for one in chosen:

@@ -14,7 +14,7 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
-from ottla.cli.parameters import NAME, Number
+from ottla.cli.parameters import NAME, FilePath, Number
 from ottla.cli.show import one_line
 from ottla.cli.tables import table_lines
 from ottla.scram import LEAST_ITERATIONS, MOST_ITERATIONS, NUMBERS
@@ -85,7 +85,7 @@ def list_users(servers: str, quiet: bool, as_json: bool) -> None:
 )
 @click.option(
     "--password-file",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     metavar="FILE",
     help="Read the password from the first line of a file; - is standard input.",
 )

@@ -228,7 +228,7 @@ class SettingsAdmin(TokenAdmin):
 
 
 def _entity_name(entity: QuotaEntity) -> str:
-    return ",".join(f"{kind}={name or '*'}" for kind, name in entity)
+    return ",".join(f"{kind}={'*' if name is None else name}" for kind, name in entity)
 
 
 def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:

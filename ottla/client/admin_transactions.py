@@ -18,6 +18,7 @@ from ottla.client.admin_streams_groups import StreamsGroupAdmin
 from ottla.client.admin_transaction_results import HangingTransaction, TransactionDescription, TransactionListing
 from ottla.client.coordinator import KeyType
 from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
+from ottla.client.offsets import leader_of
 from ottla.client.structs import TopicPartition
 from ottla.protocol.api.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from ottla.protocol.api.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -283,10 +284,7 @@ class TransactionAdmin(StreamsGroupAdmin):
                 await cluster.refresh({partition.topic for partition in partitions})
             by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
             for partition in partitions:
-                by_leader[cluster.leader_of(*partition)].append(partition)
-            if -1 in by_leader:
-                topic, index = by_leader[-1][0]
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{index} has no leader")
+                by_leader[leader_of(cluster, partition)].append(partition)
             answers = await asyncio.gather(*(ask(leader, asked) for leader, asked in by_leader.items()))
             outcomes = {partition: outcome for answer in answers for partition, outcome in answer.items()}
             for outcome in outcomes.values():

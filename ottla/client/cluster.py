@@ -16,7 +16,7 @@ from uuid import UUID
 
 from ottla.client.connection import Connection
 from ottla.client.connections import Connections
-from ottla.client.errors import ClientClosed, ClientTimeout, UnsupportedByBroker, is_worth_retrying
+from ottla.client.errors import ClientClosed, ClientTimeout, UnsupportedByBroker, WrongBroker, is_worth_retrying
 from ottla.client.metrics import ConnectionMetrics
 from ottla.client.options import ClientOptions
 from ottla.client.shared_tasks import outcome_of
@@ -54,7 +54,7 @@ class Cluster(ClusterView):
         self.metrics = ConnectionMetrics(asyncio.get_running_loop().time())
         self.asked_at = 0.0
         """The time of the last metadata, by the loop's clock."""
-        self._connections = Connections(options, self.metrics)
+        self._connections = Connections(options, self.metrics, lambda: self.cluster_id, self._begin_again)
         self._is_closed = False
         self._refreshing: asyncio.Task[None] | None = None
         self._stale_refresh: asyncio.Task[None] | None = None
@@ -203,6 +203,13 @@ class Cluster(ClusterView):
             self._ageing = loop.call_later(self.options.metadata_max_age_ms / 1000, self.mark_stale)
         if self.on_update is not None:
             self.on_update()
+
+    def _begin_again(self, wrong: WrongBroker) -> None:
+        """Look for the cluster at its bootstrap servers: its brokers have moved, so no known address can be trusted."""
+        logger.warning("%s; asking the bootstrap servers", wrong.message)
+        self.forget_brokers()
+        self._connections.drop_moved(self.brokers)
+        self.mark_stale()
 
     # Connections ------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 from ottla.address import host_and_port
 from ottla.client.connection import Connection, final_problem
-from ottla.client.errors import AuthenticationFailed, ClientTimeout, ConnectionLost
+from ottla.client.errors import AuthenticationFailed, ClientTimeout, ConnectionLost, KafkaError, WrongBroker
 from ottla.client.secured import Secured
+from ottla.client_core.handshake import Place
+from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.metrics import ConnectionMetrics
@@ -31,10 +33,12 @@ async def connect(
     options: ClientOptions,
     metrics: ConnectionMetrics | None = None,
     secured: Secured | None = None,
+    place: Place | None = None,
 ) -> Connection:
     """Connect, agree on versions, log in where `secured` says so, and return the open connection.
 
-    Raises ConnectionLost, ClientTimeout, AuthenticationFailed, or KafkaError when the broker refuses.
+    `place` is the broker that is expected at the address. Raises ConnectionLost, ClientTimeout, AuthenticationFailed,
+    WrongBroker when another broker is there, or KafkaError when the broker refuses.
     """
     address = host_and_port(host, port)
     loop = asyncio.get_running_loop()
@@ -45,7 +49,7 @@ async def connect(
         async with asyncio.timeout(limit_ms / 1000):
             login = await secured.login()
             _, connection = await loop.create_connection(
-                lambda: Connection(address, options, metrics, secured, login), host, port, ssl=context
+                lambda: Connection(address, options, metrics, secured, login, place), host, port, ssl=context
             )
     except TimeoutError:
         awaited = "accept a connection" if context is None else "finish a TLS handshake (security.protocol)"
@@ -62,6 +66,11 @@ async def connect(
         raise ConnectionLost(f"{address!r} is no address: {failed}") from None
     try:
         await connection.ready
+    except KafkaError as refused:
+        connection.close()
+        if refused.code is not ErrorCode.REBOOTSTRAP_REQUIRED or place is None:
+            raise
+        raise WrongBroker(f"{address} is not broker {place.node_id} of this cluster any more") from None
     except BaseException:
         connection.close()
         raise

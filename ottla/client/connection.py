@@ -36,7 +36,7 @@ from ottla.client.metrics import ConnectionMetrics
 from ottla.client.secured import Secured, handshake_of, next_handshake_of
 from ottla.client_core.exchange import Exchange, InFlight
 from ottla.client_core.frames import FrameReader, SpeaksTls
-from ottla.client_core.handshake import HandshakeRefused, LoginRefused
+from ottla.client_core.handshake import HandshakeRefused, LoginRefused, Place
 from ottla.client_core.sasl import Login
 from ottla.client_core.versions import ANY_VERSION, NoCommonVersion, newest_common
 from ottla.protocol.api import REGISTRY
@@ -87,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         metrics: ConnectionMetrics | None,
         secured: Secured,
         login: Login | None,
+        place: Place | None = None,
     ) -> None:
         self.address = address
         self.is_open = False
@@ -112,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         self._exchange: Exchange[Awaited] = Exchange(
             options.client_id,
             frames,
-            handshake_of(login),
+            handshake_of(login, place),
             handshake_timeout_s=options.socket_connection_setup_timeout_ms / 1000,
         )
         self._agreed: dict[tuple[type[Request], int], int] = {}

@@ -7,19 +7,28 @@ grows with each failure; a caller during the pause gets an error immediately.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ottla.address import host_and_port
 from ottla.client.connecting import connect
 from ottla.client.connection import Connection
-from ottla.client.errors import AuthenticationFailed, ClientClosed, ConnectionLost, KafkaError, NoBrokersAvailable
+from ottla.client.errors import (
+    AuthenticationFailed,
+    ClientClosed,
+    ConnectionLost,
+    KafkaError,
+    NoBrokersAvailable,
+    WrongBroker,
+)
 from ottla.client.metrics import ConnectionMetrics
 from ottla.client.options import ClientOptions
 from ottla.client.secured import Secured
 from ottla.client.shared_tasks import outcome_of
 from ottla.client.structs import BrokerAddress
+from ottla.client_core.handshake import FIRST_WITH_PLACE, Place
+from ottla.protocol.api import ApiKey
 
 _NodeKey = tuple[int, int] | tuple[str, int]
 """A broker by (node id, lane), or a bootstrap server by (host, port)."""
@@ -40,7 +49,17 @@ class _Node:
 class Connections:
     """See the module."""
 
-    def __init__(self, options: ClientOptions, metrics: ConnectionMetrics) -> None:
+    def __init__(
+        self,
+        options: ClientOptions,
+        metrics: ConnectionMetrics,
+        cluster_id: Callable[[], str | None],
+        on_wrong_broker: Callable[[WrongBroker], None],
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._on_wrong_broker = on_wrong_broker
+        self._checks_places = False
+        """Whether a broker of the cluster checks whether it is the expected one."""
         self._options = options
         self._metrics = metrics
         self._secured = Secured(options)
@@ -126,10 +145,16 @@ class Connections:
                 if node.refusal is not None:
                     raise AuthenticationFailed(node.refusal.message, node.refusal.code)
                 raise ConnectionLost(f"{host_and_port(host, port)} failed a moment ago and is not dialled again yet")
-            attempt = connect(host, port, self._options, self._metrics, self._secured)
+            attempt = connect(host, port, self._options, self._metrics, self._secured, self._place(key))
             node.dialling = asyncio.create_task(attempt, name=f"ottla-dial-{host_and_port(host, port)}")
             node.dialling.add_done_callback(lambda task: self._on_dialled(node, task))
         return await outcome_of(node.dialling)
+
+    def _place(self, key: _NodeKey) -> Place | None:
+        """The broker that is expected; None for a bootstrap server, and in clusters before Kafka 4.4."""
+        cluster_id = self._cluster_id()
+        is_checked = self._checks_places and self._options.metadata_cluster_check_enable
+        return Place(cluster_id, key[0]) if is_checked and cluster_id and isinstance(key[0], int) else None
 
     def _on_dialled(self, node: _Node, task: asyncio.Task[Connection]) -> None:
         node.dialling = None
@@ -139,6 +164,8 @@ class Connections:
         node.refusal = failure if isinstance(failure, AuthenticationFailed) else None
         if failure is None:
             node.connection = task.result()
+            _, newest = node.connection.versions.get(ApiKey.API_VERSIONS, (0, 0))
+            self._checks_places = self._checks_places or newest >= FIRST_WITH_PLACE
             node.failures = 0
             if self._is_closed:
                 node.connection.close()
@@ -146,3 +173,5 @@ class Connections:
         node.failures += 1
         loop = asyncio.get_running_loop()
         node.not_before = loop.time() + self._options.reconnect_pause_s(node.failures)
+        if isinstance(failure, WrongBroker) and not self._is_closed:
+            self._on_wrong_broker(failure)

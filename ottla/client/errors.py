@@ -59,6 +59,10 @@ class ConnectionLost(KafkaError):
         super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
 
 
+class WrongBroker(ConnectionLost):
+    """At the address of a broker is another one now, or one of another cluster (KIP-1242)."""
+
+
 class AuthenticationFailed(KafkaError):
     """Broker and client do not accept each other: a wrong password, mechanism or token, a certificate that is not
     trusted, TLS on a listener without it. Another attempt would fail the same way (Kafka's AuthenticationException).

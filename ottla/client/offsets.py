@@ -56,7 +56,7 @@ async def list_offsets(
         failures: list[KafkaError] = []
         for partition, time in missing.items():
             try:
-                by_leader[_leader(cluster, partition)][partition] = time
+                by_leader[leader_of(cluster, partition)][partition] = time
             except KafkaError as leaderless:
                 failures.append(leaderless)
         asked = (_ask_leader(cluster, leader, times, isolation_level) for leader, times in by_leader.items())
@@ -79,7 +79,8 @@ async def list_offsets(
     return {partition: found[partition] for partition in timestamps}
 
 
-def _leader(cluster: Cluster, partition: TopicPartition) -> int:
+def leader_of(cluster: Cluster, partition: TopicPartition) -> int:
+    """Return the leader of a partition; raises KafkaError, which is retried, if there is none or no such partition."""
     leader = cluster.leader_of(*partition)
     if leader >= 0:
         return leader

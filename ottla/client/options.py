@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from ottla.client.option_kinds import integer, wire_text
+from ottla.client.option_kinds import boolean, integer, wire_text
 from ottla.client.security_options import SECURITY_ALIASES, SecurityKeywords, SecurityOptions
 from ottla.client_core.retries import SPREAD, Backoff
 
@@ -70,6 +70,7 @@ class ClientKeywords(SecurityKeywords, total=False):
     request_timeout_ms: int
     metadata_max_age_ms: int
     metadata_max_idle_ms: int
+    metadata_cluster_check_enable: bool
     reconnect_backoff_ms: int
     reconnect_backoff_max_ms: int
     retry_backoff_ms: int
@@ -93,6 +94,9 @@ class ClientOptions(SecurityOptions):
     """The age at which metadata is requested again, even if nothing has changed."""
     metadata_max_idle_ms: int = integer(300_000)
     """A producer stops requesting the metadata of a topic to which it sent nothing for this time."""
+    metadata_cluster_check_enable: bool = boolean(True)
+    """Brokers since Kafka 4.4 learn which broker of which cluster is expected at their address. If it is another one,
+    the client asks the bootstrap servers again (KIP-1242)."""
     reconnect_backoff_ms: int = integer(50)
     """The pause after a failed connection to a broker; it doubles with each failure."""
     reconnect_backoff_max_ms: int = integer(1_000)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import AuthenticationFailed, ConnectionLost
-from ottla.client_core.handshake import Handshake, Settled, authenticate_again, open_session
+from ottla.client_core.handshake import Handshake, Place, Settled, authenticate_again, open_session
 from ottla.client_core.sasl import OAUTHBEARER, Login
 from ottla.client_core.security import SecurityProblem
 from ottla.version import __version__
@@ -98,9 +98,9 @@ class Secured:
             raise AuthenticationFailed(str(wrong)) from None
 
 
-def handshake_of(login: Login | None) -> Handshake:
-    """Return the handshake of a new connection."""
-    return open_session(SOFTWARE_NAME, __version__, login, secrets.token_urlsafe(_NONCE_BYTES))
+def handshake_of(login: Login | None, place: Place | None = None) -> Handshake:
+    """Return the handshake of a new connection, to the broker that is expected there."""
+    return open_session(SOFTWARE_NAME, __version__, login, secrets.token_urlsafe(_NONCE_BYTES), place)
 
 
 def next_handshake_of(settled: Settled, login: Login) -> Handshake:

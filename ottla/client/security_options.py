@@ -97,7 +97,7 @@ class SecurityOptions:
     """The file of the trusted authorities, PEM or PKCS12; without one the system's. Also `ssl_ca_location`,
     `ssl_cafile`."""
     ssl_truststore_type: str = text("")
-    """PEM or PKCS12 (also JKS), which the file must be; without it the format is detected from the file."""
+    """PEM or PKCS12 (also JKS), which the file must be; without it the format is detected. With text only PEM."""
     ssl_truststore_password: str = secret("")
     """The password of a PKCS12 file."""
     ssl_truststore_certificates: str = secret("")
@@ -106,7 +106,7 @@ class SecurityOptions:
     """The file of the client's own certificate, with its chain and its key. Also `ssl_certificate_location`,
     `ssl_certfile`."""
     ssl_keystore_type: str = text("")
-    """PEM or PKCS12 (also JKS), which the file must be; without it the format is detected from the file."""
+    """PEM or PKCS12 (also JKS), which the file must be; without it the format is detected. With text only PEM."""
     ssl_keystore_password: str = secret("")
     """The password of a PKCS12 file."""
     ssl_keystore_key: str = secret("")

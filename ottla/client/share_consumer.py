@@ -20,6 +20,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientClosed, ClientTimeout, KafkaError
 from ottla.client.groups.subscription import Subscription
 from ottla.client.metrics import ConsumerMetrics, GroupMetrics
+from ottla.client.missing_topics import MissingTopics
 from ottla.client.options import Servers, read_options
 from ottla.client.share.acquired_records import AcquiredRecords
 from ottla.client.share.fetcher import ShareFetcher
@@ -71,6 +72,7 @@ class ShareConsumer(Generic[K, V]):
         """Whether acknowledgements that came while a poll waits are about to be handed over."""
         self._has_several_readers = False
         self._topics: frozenset[str] = frozenset()
+        self._missing = MissingTopics(f"share group {self._options.group_id}")
         self._member: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._cluster: Cluster | None = None
@@ -358,8 +360,13 @@ class ShareConsumer(Generic[K, V]):
             on_change=self._wake_waiters,
             on_renewed=self._given.on_renewed,
         )
-        cluster.on_update = self._fetcher.wake
+        cluster.on_update = self._on_metadata
         self._membership = self._new_membership(cluster)
+
+    def _on_metadata(self) -> None:
+        if self._fetcher is not None and self._cluster is not None:
+            self._fetcher.wake()
+            self._missing.look(self._topics, self._cluster.topics)
 
     def _new_membership(self, cluster: Cluster) -> ShareMembership:
         return ShareMembership(

@@ -47,6 +47,17 @@ class BrokerAddress(NamedTuple):
     rack: str | None = None
 
 
+def check_topic_name(name: object) -> None:
+    """Raise ValueError for what is no text, or cannot be the name of a topic because of its length."""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{name!r:.40} cannot be the name of a topic")
+    if len(name) > MAX_TOPIC_NAME_CHARACTERS:
+        raise ValueError(
+            f"{name[:30]!r}... cannot be the name of a topic: it has {len(name):,} characters, and names have at most "
+            f"{MAX_TOPIC_NAME_CHARACTERS}"
+        )
+
+
 class ClusterView:
     """See the module."""
 
@@ -92,6 +103,11 @@ class ClusterView:
         known = self.topics.get(topic)
         return known.topic_id if known is not None else ZERO_UUID
 
+    def is_missing(self, topic: str) -> bool:
+        """Whether the newest answer about a topic says that it does not exist."""
+        known = self.topics.get(topic)
+        return known is not None and known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     def names_by_id(self) -> dict[UUID, str]:
         """Return the names of the known topics, by topic id."""
         return {topic.topic_id: name for name, topic in self.topics.items()}
@@ -112,8 +128,7 @@ class ClusterView:
         """Ask about topics until `let_go`; return whether any of them is new. Raises ValueError for an invalid name."""
         new = [topic for topic in topics if topic not in self._wanted]
         for topic in new:
-            if not 0 < len(topic) <= MAX_TOPIC_NAME_CHARACTERS:
-                raise ValueError(f"{topic[:30]!r} cannot be the name of a topic")
+            check_topic_name(topic)
         self._wanted.update(new)
         return bool(new)
 
@@ -146,6 +161,11 @@ class ClusterView:
             for name in self.topics.keys() - self._wanted:
                 del self.topics[name]
         return True
+
+    def forget_brokers(self) -> None:
+        """Trust no broker's address until the next answer."""
+        self.brokers = {}
+        self.version += 1
 
     def metadata_request(self, version: int, *, may_create: bool = False) -> MetadataRequest:
         """Return the request for the wanted topics. `may_create` lets the broker create topics that do not exist, as

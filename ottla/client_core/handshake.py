@@ -25,6 +25,8 @@ from ottla.protocol.message import Request, Response
 _NEWEST_ASKED = 3
 """Version 4 differs only in the supported levels of features, which no client here reads, and older brokers would need
 a second request."""
+FIRST_WITH_PLACE = 5
+"""The version of ApiVersions from which on a client names the broker that it expects (KIP-1242, Kafka 4.4)."""
 _OLDEST_SASL: dict[int, int] = {ApiKey.SASL_HANDSHAKE: 1}
 """After SaslHandshake 0, tokens are sent without a request around them; brokers since Kafka 1.0 know version 1."""
 
@@ -35,6 +37,13 @@ class Question(NamedTuple):
     request: Request
     response: type[Response]
     version: int
+
+
+class Place(NamedTuple):
+    """The broker that a client expects at an address: its cluster and its node id."""
+
+    cluster_id: str
+    node_id: int
 
 
 Versions = dict[int, tuple[int, int]]
@@ -71,26 +80,37 @@ class LoginRefused(HandshakeRefused):
     """
 
 
-def open_session(software_name: str, software_version: str, login: Login | None = None, nonce: str = "") -> Handshake:
+def open_session(
+    software_name: str, software_version: str, login: Login | None = None, nonce: str = "", place: Place | None = None
+) -> Handshake:
     """Negotiate the versions (`negotiate`) and log in. `nonce` is a fresh one, for SCRAM. Raises HandshakeRefused."""
-    settled = yield from negotiate(software_name, software_version)
+    settled = yield from negotiate(software_name, software_version, place)
     return settled if login is None else (yield from authenticate_again(settled, login, nonce))
 
 
-def negotiate(software_name: str, software_version: str) -> Handshake:
+def negotiate(software_name: str, software_version: str, place: Place | None = None) -> Handshake:
     """Ask which versions the broker accepts, and for the levels of its features. A broker that does not know the
-    version of this ApiVersions request is asked again in version 0.
+    version of this ApiVersions request is asked again in an older one.
 
     Brokers report name and version of the client software (KIP-511); a plus sign in the version, which they do not
-    allow, becomes a hyphen. Raises HandshakeRefused.
+    allow, becomes a hyphen. `place` is the broker that is expected: another one that knows version 5 refuses with
+    REBOOTSTRAP_REQUIRED. Raises HandshakeRefused.
     """
     request = ApiVersionsRequest(
         client_software_name=software_name, client_software_version=software_version.replace("+", "-")
     )
-    answer = yield Question(request, ApiVersionsResponse, _NEWEST_ASKED)
+    version = _NEWEST_ASKED
+    if place is not None:
+        version = FIRST_WITH_PLACE
+        request.cluster_id, request.node_id = place
+    answer = yield Question(request, ApiVersionsResponse, version)
     assert isinstance(answer, ApiVersionsResponse)
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        answer = yield Question(ApiVersionsRequest(), ApiVersionsResponse, 0)
+        newest = max((one.max_version for one in answer.api_keys if one.api_key == ApiKey.API_VERSIONS), default=0)
+        if _NEWEST_ASKED <= newest < version:
+            answer = yield Question(request, ApiVersionsResponse, _NEWEST_ASKED)
+        else:
+            answer = yield Question(ApiVersionsRequest(), ApiVersionsResponse, 0)
         assert isinstance(answer, ApiVersionsResponse)
     if answer.error_code:
         raise HandshakeRefused("ApiVersions", ErrorCode.of(answer.error_code))

@@ -252,7 +252,10 @@ def _tls(values: Mapping[str, str]) -> TlsSettings:
 
 
 def _check_stores(values: Mapping[str, str]) -> None:
-    """Refuse options that name the same store twice, or only half of one."""
+    """Refuse options that name the same store twice, or only half of one, or text that is not PEM by its type."""
+    for kind, name in (("truststore", "certificates"), ("keystore", "key"), ("keystore", "certificate.chain")):
+        if values[f"ssl.{kind}.{name}"] and values[f"ssl.{kind}.type"].upper() not in ("", "PEM"):
+            raise SecurityProblem(f"ssl.{kind}.type", f"must be PEM (or not set) where ssl.{kind}.{name} is set")
     if values["ssl.truststore.location"] and values["ssl.truststore.certificates"]:
         raise SecurityProblem("ssl.truststore.certificates", "and ssl.truststore.location are alternatives: give one")
     has_file = bool(values["ssl.keystore.location"])

@@ -5,6 +5,9 @@ from __future__ import annotations
 from ottla.config.declare import INT_MAX, boolean, choice, int16, int32, int64, words
 from ottla.config.options import Options
 
+AT_ONCE = "an assignment is computed within the heartbeat that needs it"
+"""Why keys about the time and the thread of assignments have no effect."""
+
 _TURNS = "the writes of one turn of the event loop are gathered, and one sync covers all that wait"
 
 
@@ -67,6 +70,16 @@ class Groups(Options):
         "range",
         at_least_one=True,
         doc="Assignors of the consumer protocol; the first is the default.",
+    )
+    group_consumer_assignment_interval_ms = int32(
+        1000, inert=AT_ONCE, dynamic=True, doc="Shortest time between two assignments of the consumer protocol."
+    )
+    group_consumer_min_assignment_interval_ms = int32(0, inert=AT_ONCE, doc="Shortest such time that a group may set.")
+    group_consumer_max_assignment_interval_ms = int32(
+        15000, inert=AT_ONCE, doc="Longest such time that a group may set."
+    )
+    group_consumer_assignor_offload_enable = boolean(
+        True, inert=AT_ONCE, dynamic=True, doc="Whether a thread computes assignments of the consumer protocol."
     )
     group_consumer_migration_policy = choice(
         "bidirectional",

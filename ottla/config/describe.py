@@ -57,13 +57,19 @@ def broker_synonyms(option: Option, layers: Sequence[Layer]) -> tuple[ConfigSyno
     return (*given, *defaults)
 
 
-def topic_entry(
-    option: Option, value: object, overrides: Mapping[str, object], broker_layers: Sequence[Layer]
+def inheriting_entry(
+    option: Option,
+    value: object,
+    overrides: Mapping[str, object],
+    broker_layers: Sequence[Layer],
+    own_source: ConfigSource,
 ) -> ConfigEntry:
-    """The entry of a topic's key. `value` is the effective one, `overrides` the topic's own values, parsed, by key."""
+    """The entry of a topic's or a group's key. `value` is the effective one, `overrides` the topic's or group's own
+    values, parsed, by key; their source is `own_source`.
+    """
     inherited = broker_synonyms(option.inherits, broker_layers) if option.inherits else ()
     own = (
-        (ConfigSynonym(option.key, _shown(option, overrides[option.key]), ConfigSource.TOPIC_CONFIG),)
+        (ConfigSynonym(option.key, _shown(option, overrides[option.key]), own_source),)
         if option.key in overrides
         else ()
     )
@@ -83,7 +89,7 @@ def topic_entry(
 
 
 def own_entry(option: Option, default: object, own: Mapping[str, object], source: ConfigSource) -> ConfigEntry:
-    """The entry of a key of a group or of client metrics: the value that is set there, or the default."""
+    """The entry of a key that inherits from none of the broker: the value that is set, or the default."""
     is_default = option.key not in own
     shown = _shown(option, default)
     defaults = () if shown is None else (ConfigSynonym(option.key, shown, ConfigSource.DEFAULT_CONFIG),)

@@ -29,7 +29,8 @@ def _misfits(number_of: Callable[[str], int]) -> Iterator[tuple[str, str]]:
             yield from _outside(number_of, f"group.{protocol}.", name)
         if number_of(heartbeat) >= number_of(session):
             yield heartbeat, f"must be less than {session}, which is {number_of(session)}"
-    yield from _outside(number_of, "group.streams.", "assignment.interval.ms")
+    for protocol in ("consumer", "share", "streams"):
+        yield from _outside(number_of, f"group.{protocol}.", "assignment.interval.ms")
     for low, high in AT_MOST:
         if number_of(low) > number_of(high):
             yield low, f"must be at most {high}, which is {number_of(high)}"

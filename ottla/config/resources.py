@@ -16,12 +16,23 @@ from typing import ClassVar
 
 from ottla.config.broker import ALL_BROKER_KEYS, BrokerConfig
 from ottla.config.declare import INT_MAX, boolean, choice, inherited, int32, string, words
-from ottla.config.describe import merged, own_entry, select
+from ottla.config.describe import inheriting_entry, merged, own_entry, select
 from ottla.config.errors import ConfigError
 from ottla.config.options import ConfigEntry, ConfigSource, Given, Option, Options, Origin, OriginKind
 from ottla.config.share_groups import dead_letter_topic, offset_reset
 
 _SET = Origin(OriginKind.TOPIC, "")
+INTERNAL_KEYS = frozenset(
+    {
+        "consumer.assignor.offload.enable",
+        "share.assignor.offload.enable",
+        "streams.acceptable.recovery.lag",
+        "streams.assignor.offload.enable",
+        "streams.num.warmup.replicas",
+        "streams.task.offset.interval.ms",
+    }
+)
+"""Keys of groups that Kafka's `GroupConfig` defines as internal."""
 _TELEMETRY = "clients are not asked for their metrics"
 
 
@@ -30,11 +41,15 @@ class GroupConfig(Options):
 
     consumer_session_timeout_ms = inherited(BrokerConfig.group_consumer_session_timeout_ms)
     consumer_heartbeat_interval_ms = inherited(BrokerConfig.group_consumer_heartbeat_interval_ms)
+    consumer_assignment_interval_ms = inherited(BrokerConfig.group_consumer_assignment_interval_ms)
+    consumer_assignor_offload_enable = inherited(BrokerConfig.group_consumer_assignor_offload_enable)
     share_session_timeout_ms = inherited(BrokerConfig.group_share_session_timeout_ms)
     share_heartbeat_interval_ms = inherited(BrokerConfig.group_share_heartbeat_interval_ms)
     share_record_lock_duration_ms = inherited(BrokerConfig.group_share_record_lock_duration_ms)
     share_delivery_count_limit = inherited(BrokerConfig.group_share_delivery_count_limit)
     share_partition_max_record_locks = inherited(BrokerConfig.group_share_partition_max_record_locks)
+    share_assignment_interval_ms = inherited(BrokerConfig.group_share_assignment_interval_ms)
+    share_assignor_offload_enable = inherited(BrokerConfig.group_share_assignor_offload_enable)
     share_auto_offset_reset = string(
         "latest",
         check=offset_reset,
@@ -109,17 +124,21 @@ class GroupConfig(Options):
     def describe(
         cls, texts: Mapping[str, str], broker: BrokerConfig, names: Iterable[str] | None = None
     ) -> list[ConfigEntry]:
-        """The entries that DescribeConfigs returns for a group that sets `texts`."""
+        """The entries that DescribeConfigs returns for a group that sets `texts`.
+
+        The keys that Kafka calls internal are returned only if the group sets them.
+        """
         own = cls.readable(texts)
-        return [
-            own_entry(
-                option,
-                option.default if option.inherits is None else getattr(broker, option.inherits.attribute),
-                own,
-                ConfigSource.GROUP_CONFIG,
-            )
-            for option in select(cls.by_key, names)
-        ]
+        entries: list[ConfigEntry] = []
+        for option in select(cls.by_key, names):
+            if option.key in INTERNAL_KEYS and option.key not in own:
+                continue
+            if option.inherits is None:
+                entries.append(own_entry(option, option.default, own, ConfigSource.GROUP_CONFIG))
+            else:
+                value = own.get(option.key, getattr(broker, option.inherits.attribute))
+                entries.append(inheriting_entry(option, value, own, broker.layers, ConfigSource.GROUP_CONFIG))
+        return entries
 
 
 class OutOfPlace(ConfigError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ottla.config.coordination import AT_ONCE
 from ottla.config.declare import boolean, int16, int32, string, words
 from ottla.config.options import Options
 
@@ -38,6 +39,14 @@ class ShareGroups(Options):
     group_share_max_size = int32(200, at_least=1, doc="Members of one share group.")
     group_share_assignors = words(
         ("simple",), "simple", at_least_one=True, inert="there is only one", doc="Assignors of share groups."
+    )
+    group_share_assignment_interval_ms = int32(
+        1000, inert=AT_ONCE, dynamic=True, doc="Shortest time between two assignments of a share group."
+    )
+    group_share_min_assignment_interval_ms = int32(0, inert=AT_ONCE, doc="Shortest such time that a group may set.")
+    group_share_max_assignment_interval_ms = int32(15000, inert=AT_ONCE, doc="Longest such time that a group may set.")
+    group_share_assignor_offload_enable = boolean(
+        True, inert=AT_ONCE, dynamic=True, doc="Whether a thread computes assignments of share groups."
     )
     group_share_max_share_sessions = int32(2000, at_least=1, doc="Share sessions that the broker keeps.")
     group_share_record_lock_duration_ms = int32(

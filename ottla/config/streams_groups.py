@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ottla.config.coordination import AT_ONCE
 from ottla.config.declare import INT_MAX, boolean, int32, int64, parsed, words
 from ottla.config.options import ConfigType, Options
 
 _FOR_TESTS = "the short one is for tests"
 _WARM_UP = "Kafka 4.4 assigns no warm-up tasks either"
-_ON_THE_LOOP = "an assignment is computed within the heartbeat that needs it"
 
 
 def tags(text: str) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class StreamsGroups(Options):
         ("sticky",), "sticky", at_least_one=True, inert="there is only one", doc="Task assignors of streams groups."
     )
     group_streams_assignor_offload_enable = boolean(
-        True, inert=_ON_THE_LOOP, dynamic=True, doc="Whether a thread computes assignments of streams groups."
+        True, inert=AT_ONCE, dynamic=True, doc="Whether a thread computes assignments of streams groups."
     )
     group_streams_task_offset_interval_ms = int32(
         60000, at_least=1, doc="How often members of a streams group report the changelog offsets of their tasks."

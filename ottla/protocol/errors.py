@@ -183,9 +183,9 @@ class KafkaError(Exception):
     """A refusal that is sent as an error code."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        """`message` is text for the client; by default, that of the code."""
+        """`message` is text for the client; by default, and in place of an empty one, that of the code."""
         self.code = code
-        self.message = code.message if message is None else message
+        self.message = message or code.message
         super().__init__(f"{code.name}: {self.message}")
 
 

@@ -88,6 +88,21 @@ def metadata(*topics: str) -> MetadataRequest:
     return MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in topics])
 
 
+async def test_the_metadata_log_has_the_ports_at_which_the_broker_listens(tmp_path: Path) -> None:
+    names = {
+        "listeners": "A://127.0.0.1:0,B://127.0.0.1:0",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+    }
+    server = Server(BrokerConfig.of({"log.dirs": str(tmp_path), "ottla.http.listener": "", **names}))
+    await server.start()
+    try:
+        (broker,) = server.node.services.catalog.image.brokers.values()
+        assert {one.name: (one.host, one.port) for one in broker.end_points} == server.addresses
+        assert 0 not in [port for _, port in server.addresses.values()]
+    finally:
+        await server.stop()
+
+
 async def test_what_was_produced_is_there_after_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         client = await Client.to(server.addresses["PLAINTEXT"])

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
@@ -46,9 +46,9 @@ def held_opening() -> Iterator[threading.Event]:
     go_on = threading.Event()
     opening = Catalog.open
 
-    def held(self: Catalog) -> None:
+    def held(self: Catalog, bound_ports: Mapping[str, int]) -> None:
         assert go_on.wait(60)
-        opening(self)
+        opening(self, bound_ports)
 
     with mock.patch.object(Catalog, "open", held):
         try:

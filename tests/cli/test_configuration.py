@@ -348,3 +348,11 @@ def test_a_default_replication_factor_of_three_is_warned_of_once_and_groups_work
         assert "INVALID_REPLICATION_FACTOR" in ask(own, "topics", "create", "u", "--replication-factor", "3").line
     warned = [line for line in own.output.splitlines() if "WARNING" in line]
     assert len([line for line in warned if "default.replication.factor=3: counts as 1" in line]) == 1
+
+
+def test_an_internal_key_of_a_group_can_be_deleted_although_it_is_not_shown(broker: BrokerProcess, topic: str) -> None:
+    for _ in range(2):  # it is not set the second time
+        said = run(
+            "configs", "alter", "--group", topic, "--delete", "streams.num.warmup.replicas", "-b", broker.bootstrap
+        )
+        assert (said.status, said.out) == (0, f"group {topic}: streams.num.warmup.replicas deleted\n")

@@ -176,6 +176,16 @@ def test_spellings_of_before_are_taken_and_not_shown(old: list[str]) -> None:
         ["consume", ""],
         ["produce", ""],
         ["log", "clean", ""],
+        ["log", "dump", ""],
+        ["log", "verify", ""],
+        ["log", "explain", "t-0", "--offset", "1", "--log-dir", ""],
+        ["log", "strays", ""],
+        ["serve", ""],
+        ["config", ""],
+        ["ping", "--serving", ""],
+        ["tls", "make", ""],
+        ["users", "add", "alice", "--password-file", ""],
+        ["topics", "list", "--command-config", ""],
     ],
 )
 def test_an_empty_name_is_a_wrong_command_line(command: list[str]) -> None:

@@ -144,6 +144,13 @@ def test_what_the_broker_refuses_names_the_entity_and_the_others_are_changed(own
     assert listed(own) == [({"ip": "10.0.0.8"}, {"connection_creation_rate": 5})]
 
 
+@pytest.mark.parametrize("address", ["nonsense", "1.2.3", "10.0.0.0/8", ""])
+def test_what_is_no_address_has_no_quotas_to_describe(address: str) -> None:
+    said = run("quotas", "describe", "--ip", address, "-b", "127.0.0.1:1")
+    assert said.status == 2
+    assert (f"{address!r} is not an IP address" if address else "must not be empty") in " ".join(said.err.split())
+
+
 def test_a_quota_that_is_not_set_is_not_removed_and_nothing_else_is_changed(own: BrokerProcess) -> None:
     quotas(own, "alter --user alice --set request_percentage=5")
     words = "alter --user alice --delete producer_byte_rate --set request_percentage=9"

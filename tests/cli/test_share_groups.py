@@ -175,7 +175,7 @@ def test_a_reset_makes_a_share_group_where_that_is_wanted(broker: BrokerProcess,
 def test_a_share_group_with_members_is_not_changed(broker: BrokerProcess, filled: str, group: str) -> None:
     with share_member(broker.bootstrap, group, filled) as member:
         received(member, 10)
-        said = f"ottla: {group} is a share group with 1 member (Stable): stop them before\n"
+        said = f"ottla: {group} is a share group with 1 member (Stable): stop it before\n"
         for arguments in (
             ("reset", group, "--topic", filled, "--to-latest"),
             ("reset", group, "--topic", filled, "--to-latest", "--execute"),

@@ -119,6 +119,14 @@ def test_abort_takes_ids_or_a_partition(broker: BrokerProcess, arguments: list[s
     assert "--topic and --partition" in refused.stderr
 
 
+def test_a_partition_that_does_not_exist_is_one_line_at_once(broker: BrokerProcess, topic: str) -> None:
+    """It was waited for, 30 s, and then had no leader."""
+    abort = ("transactions", "abort", "--topic", topic, "--partition")
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in run(broker, *abort, "0", status=1).stderr
+    run(broker, "topics", "create", topic, "--partitions", "2")
+    assert run(broker, *abort, "2", status=1).stderr == f"ottla: {topic} has no partition 2; it has 0 to 1\n"
+
+
 def test_all_lines_are_produced_or_none(broker: BrokerProcess, topic: str, transactional_id: str) -> None:
     run(broker, "topics", "create", topic)
     produce = ["produce", topic, "-b", broker.bootstrap, "--producer-property", f"transactional.id={transactional_id}"]

@@ -207,8 +207,8 @@ async def test_a_refused_quota_is_named_as_the_program_named_its_entity(cluster,
         return AlterClientQuotasResponse(entries=entries)
 
     cluster.handlers[AlterClientQuotasRequest] = refuse
-    entities = [(("user", "alice"), ("client-id", None)), (("client-id", "c"), ("user", "bob"))]
+    entities = [(("user", "alice"), ("client-id", None)), (("client-id", "c"), ("user", "bob")), (("user", ""),)]
     async with Admin(cluster.bootstrap, **QUICK) as admin:
         with pytest.raises(AdminError) as refused:
             await admin.alter_quotas({one: {"producer_byte_rate": 1.0} for one in entities})
-    assert list(refused.value.errors) == ["user=alice,client-id=*", "client-id=c,user=bob"]
+    assert list(refused.value.errors) == ["user=alice,client-id=*", "client-id=c,user=bob", "user="]

@@ -244,3 +244,10 @@ async def test_a_hanging_transaction_is_ended_by_a_marker(scene, admin):
     with pytest.raises(KafkaError) as refused:
         await admin.abort_hanging_transaction(hanging)
     assert refused.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+async def test_producers_of_a_partition_that_does_not_exist_are_refused_by_its_own_error(scene):
+    async with Admin(scene.cluster.bootstrap, **QUICK, default_api_timeout_ms=50) as admin:
+        with pytest.raises(KafkaError, match="nowhere-0") as refused:
+            await admin.describe_producers([TopicPartition("nowhere", 0)])
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

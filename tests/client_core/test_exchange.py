@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ottla.client_core import exchange as exchange_module
 from ottla.client_core.exchange import Exchange
 from ottla.client_core.frames import FrameReader
-from ottla.client_core.handshake import HandshakeRefused, Question, negotiate
+from ottla.client_core.handshake import HandshakeRefused, Place, Question, negotiate
 from ottla.client_core.produce_template import ProduceTemplate
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -126,6 +126,33 @@ def test_a_broker_that_does_not_know_our_newest_version_is_asked_in_its_oldest()
     assert (second.api_version, body, second.correlation_id) == (0, b"", 1)
     assert exchange.next_deadline() == 115.0
     feed(exchange, answer_to(second, versions_answer({3: (0, 9)})))
+    assert exchange.versions == {3: (0, 9)}
+
+
+def asked_for_place(exchange):
+    """The version of the ApiVersions request among the bytes to send, and the broker that it expects."""
+    ((header, body),) = requests_of(exchange)
+    request = decode(ApiVersionsRequest, body, header.api_version)
+    return header, (header.api_version, request.client_software_name, request.cluster_id, request.node_id)
+
+
+def test_the_expected_broker_is_named_in_the_version_that_has_it():
+    _, asked = asked_for_place(begun(negotiate("toy", "1.0", Place("cluster", 3))))
+    assert asked == (5, "toy", "cluster", 3)
+    _, asked = asked_for_place(begun())
+    assert asked == (3, "toy", None, -1)
+
+
+@pytest.mark.parametrize(
+    ("newest", "second"), [(4, (3, "toy", None, -1)), (3, (3, "toy", None, -1)), (2, (0, "", None, -1))]
+)
+def test_an_older_broker_is_asked_again_without_the_place_in_the_newest_version_that_both_know(newest, second):
+    exchange = begun(negotiate("toy", "1.0", Place("cluster", 3)))
+    header, _ = asked_for_place(exchange)
+    feed(exchange, answer_to(header, versions_answer({18: (0, newest)}, ErrorCode.UNSUPPORTED_VERSION), version=0))
+    header, asked = asked_for_place(exchange)
+    assert asked == second
+    feed(exchange, answer_to(header, versions_answer({3: (0, 9)})))
     assert exchange.versions == {3: (0, 9)}
 
 

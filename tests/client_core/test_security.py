@@ -80,6 +80,16 @@ def test_a_delegation_token_is_named_by_tokenauth(option, is_token):
         ),
         ({"ssl.keystore.location": "x", "ssl.keystore.key": "s3cret"}, "ssl.keystore.key", "give one"),
         ({"ssl.keystore.key": "s3cret"}, "ssl.keystore.key", "give both"),
+        (
+            {"ssl.truststore.certificates": "x", "ssl.truststore.type": "jks"},
+            "ssl.truststore.type",
+            "must be PEM (or not set) where ssl.truststore.certificates is set",
+        ),
+        (
+            {"ssl.keystore.key": "x", "ssl.keystore.certificate.chain": "x", "ssl.keystore.type": "PKCS12"},
+            "ssl.keystore.type",
+            "must be PEM (or not set) where ssl.keystore.key is set",
+        ),
         ({"ssl.key.location": "x"}, "ssl.key.location", "ssl.keystore.location"),
     ],
     ids=str,

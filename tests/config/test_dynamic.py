@@ -86,3 +86,25 @@ def test_a_retention_of_nothing_is_refused_as_it_is_at_the_start() -> None:
     with pytest.raises(ConfigError, match="must not be 0"):
         BrokerConfig.check_dynamic({"log.retention.ms": "0"})
     BrokerConfig.check_dynamic({"log.retention.ms": "-1"})
+
+
+def test_the_keys_that_are_new_in_kafka_4_4_and_mean_nothing_on_one_node_are_accepted_with_its_defaults() -> None:
+    """As a broker of Kafka 4.4.0 describes them."""
+    of_kafka = {
+        "controller.quorum.auto.join.enable": ("false", True),
+        "controller.quorum.fetch.max.bytes": ("1048576", True),
+        "controller.quorum.fetch.snapshot.max.bytes": ("1048576", True),
+        "follower.fetch.last.tiered.offset.enable": ("false", False),
+        "group.consumer.assignment.interval.ms": ("1000", False),
+        "group.coordinator.background.threads": ("2", True),
+        "group.coordinator.cached.buffer.max.bytes": ("1048588", False),
+        "group.share.assignment.interval.ms": ("1000", False),
+        "group.streams.topology.description.plugin.class": (None, True),
+        "log.remote.copy.lag.bytes": ("-1", False),
+        "log.remote.copy.lag.ms": ("0", False),
+        "remote.log.manager.follower.thread.pool.size": ("2", False),
+        "share.coordinator.cached.buffer.max.bytes": ("1048588", False),
+    }
+    entries = BrokerConfig.of({}).describe([*of_kafka])
+    assert {one.name: (one.value, one.read_only) for one in entries} == of_kafka
+    assert all("No effect" in one.documentation for one in entries)

@@ -7,26 +7,75 @@ import pytest
 from ottla.config.broker import BrokerConfig
 from ottla.config.errors import ConfigError
 from ottla.config.options import ConfigSource
-from ottla.config.resources import ClientMetricsConfig, GroupConfig
+from ottla.config.resources import INTERNAL_KEYS, ClientMetricsConfig, GroupConfig
 
 BROKER = BrokerConfig.of({"group.consumer.session.timeout.ms": 20_000, "group.consumer.min.session.timeout.ms": 10_000})
 
 
 def test_a_group_has_the_brokers_default_until_it_sets_its_own() -> None:
     (inherited,) = GroupConfig.describe({}, BROKER, ["consumer.session.timeout.ms"])
-    assert (inherited.value, inherited.source, inherited.is_default) == ("20000", ConfigSource.DEFAULT_CONFIG, True)
+    assert (inherited.value, inherited.source, inherited.is_default) == (
+        "20000",
+        ConfigSource.STATIC_BROKER_CONFIG,
+        False,
+    )
     (own,) = GroupConfig.describe({"consumer.session.timeout.ms": "30000"}, BROKER, ["consumer.session.timeout.ms"])
     assert (own.value, own.source, own.is_default) == ("30000", ConfigSource.GROUP_CONFIG, False)
     assert [(one.value, one.source) for one in own.synonyms] == [
         ("30000", ConfigSource.GROUP_CONFIG),
-        ("20000", ConfigSource.DEFAULT_CONFIG),
+        ("20000", ConfigSource.STATIC_BROKER_CONFIG),
+        ("45000", ConfigSource.DEFAULT_CONFIG),
     ]
 
 
-def test_a_group_has_the_keys_of_kafka_4_1_and_those_of_later_ones_for_share_and_streams_groups() -> None:
+OF_KAFKA = [
+    "consumer.assignment.interval.ms",
+    "consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms",
+    "errors.deadletterqueue.copy.record.enable",
+    "errors.deadletterqueue.topic.name",
+    "share.assignment.interval.ms",
+    "share.auto.offset.reset",
+    "share.delivery.count.limit",
+    "share.heartbeat.interval.ms",
+    "share.isolation.level",
+    "share.partition.max.record.locks",
+    "share.record.lock.duration.ms",
+    "share.renew.acknowledge.enable",
+    "share.session.timeout.ms",
+    "streams.assignment.interval.ms",
+    "streams.assignor.name",
+    "streams.heartbeat.interval.ms",
+    "streams.initial.rebalance.delay.ms",
+    "streams.num.standby.replicas",
+    "streams.rack.aware.assignment.tags",
+    "streams.session.timeout.ms",
+]
+"""What a broker of Kafka 4.4.0 returns for a group that sets nothing."""
+
+
+def test_a_group_has_the_keys_of_kafka_4_4() -> None:
     entries = GroupConfig.describe({}, BROKER)
-    assert len(entries) == 23
+    assert [entry.name for entry in entries] == OF_KAFKA
     assert all(entry.documentation for entry in entries)
+
+
+def test_internal_keys_are_described_for_groups_that_set_them() -> None:
+    values = {key: "false" if key.endswith("enable") else "20000" for key in INTERNAL_KEYS}
+    assert values.keys() <= GroupConfig.by_key.keys()
+    entries = {entry.name: entry.value for entry in GroupConfig.describe(values, BROKER)}
+    assert entries.items() >= values.items()
+    assert GroupConfig.describe({}, BROKER, [*values]) == []
+
+
+def test_the_key_of_the_broker_from_which_a_value_comes_is_a_synonym() -> None:
+    key, of_broker = "share.partition.max.record.locks", "group.share.partition.max.record.locks"
+    (entry,) = GroupConfig.describe({}, BrokerConfig.of({of_broker: 700}), [key])
+    assert (entry.value, entry.source) == ("700", ConfigSource.STATIC_BROKER_CONFIG)
+    assert [(one.name, one.value, one.source) for one in entry.synonyms] == [
+        (of_broker, "700", ConfigSource.STATIC_BROKER_CONFIG),
+        (of_broker, "2000", ConfigSource.DEFAULT_CONFIG),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +119,7 @@ def test_both_ends_of_the_brokers_bounds_are_allowed() -> None:
 def test_what_another_kafka_wrote_and_cannot_be_read_is_not_described() -> None:
     entries = {one.name: one for one in GroupConfig.describe({"consumer.session.timeout.ms": "x", "new": "1"}, BROKER)}
     assert "new" not in entries
-    assert entries["consumer.session.timeout.ms"].is_default
+    assert entries["consumer.session.timeout.ms"].value == "20000"
 
 
 @pytest.mark.parametrize(

@@ -169,23 +169,29 @@ class FakeGroup:
 
     def _fetch(self, request: OffsetFetchRequest, version: int, code: ErrorCode) -> OffsetFetchResponse:
         groups = []
+        of_partitions = (ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.UNKNOWN_TOPIC_ID)
         for group in request.groups:
             topics = []
             for topic in group.topics or ():
+                name = topic.name or self._name_of(topic.topic_id)
                 partitions = []
                 for index in topic.partition_indexes:
-                    offset, metadata, epoch = self.committed.get((topic.name, index), (-1, "", -1))
+                    offset, metadata, epoch = self.committed.get((name, index), (-1, "", -1))
                     partitions.append(
                         OffsetFetchResponse.OffsetFetchResponsePartitions(
                             partition_index=index,
                             committed_offset=offset,
                             committed_leader_epoch=epoch,
                             metadata=metadata,
-                            error_code=code if code is ErrorCode.UNSTABLE_OFFSET_COMMIT else 0,
+                            error_code=code if code in of_partitions else 0,
                         )
                     )
-                topics.append(OffsetFetchResponse.OffsetFetchResponseTopics(name=topic.name, partitions=partitions))
-            top = 0 if code is ErrorCode.UNSTABLE_OFFSET_COMMIT else code
+                topics.append(
+                    OffsetFetchResponse.OffsetFetchResponseTopics(
+                        name=topic.name, topic_id=topic.topic_id, partitions=partitions
+                    )
+                )
+            top = 0 if code in of_partitions else code
             groups.append(
                 OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=top)
             )

@@ -8,9 +8,12 @@ the file from the jars of a Kafka distribution, so that tests need neither Java 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from kit.kafka_json import from_kafka_json, to_kafka_json
 
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -178,9 +181,38 @@ def java_class(cls: type[Message]) -> str:
 @cache
 def golden_messages() -> list[Golden]:
     """All that the files hold."""
+    return [one for release in RELEASES for one in read_golden(golden_file(release))]
+
+
+def read_golden(file: Path) -> list[Golden]:
+    """The messages of a file; those of classes that are gone are left out."""
     by_name = {cls.__name__: cls for cls in ALL_MESSAGES}
-    texts = [golden_file(release).read_text(encoding="utf-8") for release in RELEASES]
-    lines = [json.loads(line) for text in texts for line in text.rstrip("\n").split("\n")]
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").rstrip("\n").split("\n")]
     return [
-        Golden(by_name[line["message"]], line["version"], line["fields"], bytes.fromhex(line["hex"])) for line in lines
+        Golden(by_name[line["message"]], line["version"], line["fields"], bytes.fromhex(line["hex"]))
+        for line in lines
+        if line["message"] in by_name
     ]
+
+
+def kept_fields(file: Path) -> dict[tuple[type[Message], int], list[dict[str, Any]]]:
+    """The fields of the messages in a file, by class and version, without versions whose declaration has changed: they
+    have to be drawn again.
+    """
+    kept: dict[tuple[type[Message], int], list[dict[str, Any]]] = defaultdict(list)
+    changed: set[tuple[type[Message], int]] = set()
+    for one in read_golden(file) if file.exists() else ():
+        key = one.cls, one.version
+        if one.version in versions_of_kafka(one.cls) and _fits(one):
+            kept[key].append(one.fields)
+        else:
+            changed.add(key)
+    return {key: fields for key, fields in kept.items() if key not in changed}
+
+
+def _fits(one: Golden) -> bool:
+    """Whether the declaration has these fields, and no others."""
+    try:
+        return to_kafka_json(from_kafka_json(one.cls, one.version, one.fields), one.version) == one.fields
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False

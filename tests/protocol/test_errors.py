@@ -36,3 +36,4 @@ def test_a_code_that_is_newer_than_the_table_is_an_unknown_error() -> None:
 def test_a_refusal_carries_its_code_and_a_message() -> None:
     assert str(KafkaError(ErrorCode.INVALID_REQUEST, "twice the same topic")) == "INVALID_REQUEST: twice the same topic"
     assert KafkaError(ErrorCode.NONE).message == "No error."
+    assert KafkaError(ErrorCode.NONE, "").message == "No error."  # Kafka sends an empty text for some

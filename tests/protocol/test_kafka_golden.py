@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
-from kit.golden import ALL_MESSAGES, Golden, golden_messages, versions_of_kafka
+from kit.golden import (
+    ALL_MESSAGES,
+    RELEASES,
+    Golden,
+    golden_file,
+    golden_messages,
+    kept_fields,
+    read_golden,
+    versions_of_kafka,
+)
 from kit.kafka_json import from_kafka_json
 
 from ottla.protocol.message import Message, decode_prefix, encode
@@ -33,6 +45,25 @@ def test_kafka_was_asked_about_every_message_and_version() -> None:
     asked = {(golden.cls, golden.version) for golden in golden_messages()}
     declared = {(cls, version) for cls in ALL_MESSAGES for version in versions_of_kafka(cls)}
     assert asked == declared
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_values_that_kafka_was_given_are_given_again_by_the_next_run(release: str) -> None:
+    """Else each run of scripts/interop/wire-golden would rewrite what has not changed."""
+    file = golden_file(release)
+    kept = kept_fields(file)
+    assert [fields for several in kept.values() for fields in several] == [one.fields for one in read_golden(file)]
+
+
+def test_values_of_a_version_whose_declaration_has_changed_are_drawn_again(tmp_path: Path) -> None:
+    lines = golden_file(RELEASES[1]).read_text(encoding="utf-8").splitlines()[:4]
+    first, *_ = rows = [json.loads(line) for line in lines]
+    assert len({(row["message"], row["version"]) for row in rows}) == 2
+    first["fields"]["renamed"] = 1
+    file = tmp_path / "kafka.jsonl"
+    file.write_text("\n".join(map(json.dumps, [*rows, {**first, "message": "GoneRequest"}])) + "\n")
+    assert {(cls.__name__, version) for cls, version in kept_fields(file)} == {(rows[2]["message"], rows[2]["version"])}
+    assert kept_fields(tmp_path / "none.jsonl") == {}
 
 
 def _encode(message: Message, version: int) -> bytes:

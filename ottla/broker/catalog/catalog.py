@@ -20,7 +20,7 @@ knows sockets or an event loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -54,7 +54,7 @@ from ottla.broker.metadata.plans import (
     Rules,
 )
 from ottla.broker.metadata.reading import MetadataReading
-from ottla.broker.metadata.registration import Registration
+from ottla.broker.metadata.registration import NO_PORTS, Registration
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import MetadataRecord, ProducerIdsRecord
 from ottla.storage.formats.kafka_uuid import random_uuid
@@ -141,9 +141,9 @@ class Catalog(TopicChanges):
         """
         self._reading = look_at_metadata(self._files, self._config, directories)
 
-    def open(self) -> None:
+    def open(self, bound_ports: Mapping[str, int] = NO_PORTS) -> None:
         """Use what `look` has read (or create the metadata), register this run, open every log. After
-        `log_manager.open_directories()`.
+        `log_manager.open_directories()`. `bound_ports`: see `Registration.records`.
 
         Blocks; call before serving. Raises MetadataError (one line for people) when the metadata cannot be used.
         """
@@ -158,7 +158,7 @@ class Catalog(TopicChanges):
             self._reading = None
             self.settings.load()
             self._journal.begin_epoch()
-            self.node_epoch = register(self._journal, self._config, directories, self._new_id())
+            self.node_epoch = register(self._journal, self._config, directories, self._new_id(), bound_ports)
             warn_about_carried_records(self._journal.image)
             self._creation = PartitionCreation(
                 self._journal.image,

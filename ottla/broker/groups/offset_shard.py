@@ -191,14 +191,20 @@ class OffsetShard(CoordinatorShard):
         self._finish(group, Effects(records, [(waiter, response)]), self.now())
 
     def delete_group(self, group_id: str) -> None:
-        """Remove a group and its offsets. Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
-        group = self._table.find(group_id)
-        group.check_delete()
+        """Remove a group and its offsets. Raises KafkaError, as `check_delete_group`."""
+        tombstones = self.check_delete_group(group_id)
+        self._services.counters.offset_deletions += len(tombstones)
+        self._remove(self._table.find(group_id), tombstones)
+
+    def check_delete_group(self, group_id: str) -> list[CoordinatorRecord]:
+        """The tombstones of the offsets of a group that can be removed. Raises KafkaError GROUP_ID_NOT_FOUND,
+        NON_EMPTY_GROUP.
+        """
+        self._table.find(group_id).check_delete()
         tombstones = self.offsets.tombstones(group_id)
         self._check_name(group_id)
         self.log.check_records(tombstones, most_bytes(tombstones), in_one_batch=False)
-        self._services.counters.offset_deletions += len(tombstones)
-        self._remove(group, tombstones)
+        return tombstones
 
     def _remove(self, group: Group, offset_tombstones: list[CoordinatorRecord]) -> None:
         self._replay_offsets(offset_tombstones)

@@ -86,6 +86,8 @@ class ShareGroup(ModernGroup[ShareMember]):
         self.durable = ShareGroupState(group_id)
         self._topics_epoch = -1
         """The epoch of the cluster's topics that the group has looked at last."""
+        self.is_being_deleted = False
+        """Whether a request is deleting the group, and may have removed its offsets already."""
 
     # --- heartbeats --------------------------------------------------------------------------------------------------
 
@@ -113,6 +115,20 @@ class ShareGroup(ModernGroup[ShareMember]):
         self._reply(effects, waiter, request.member_id, after.member_epoch, heartbeat_ms, assigned)
         return effects
 
+    def check_delete(self) -> None:
+        """Raise NON_EMPTY_GROUP while there are members, and COORDINATOR_LOAD_IN_PROGRESS as the next method."""
+        super().check_delete()
+        self._check_not_being_deleted()
+
+    def _check_not_being_deleted(self) -> None:
+        """Raise COORDINATOR_LOAD_IN_PROGRESS, after which clients try again, while the group is being deleted.
+
+        Its offsets are removed first. A member that joined then would end the deletion, with the offsets gone; offsets
+        that are set then would have no group; a second deletion would remove the group before its offsets are.
+        """
+        if self.is_being_deleted:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"Group {self.group_id} is being deleted.")
+
     def _find(self, request: ShareGroupHeartbeatRequest) -> ShareMember:
         members, member_id, epoch = self.durable.members, request.member_id, request.member_epoch
         most = self.settings.share_max_size
@@ -122,6 +138,7 @@ class ShareGroup(ModernGroup[ShareMember]):
             )
         known = members.get(member_id)
         if epoch == JOINING_EPOCH:
+            self._check_not_being_deleted()
             return known or ShareMember(member_id)
         known = self.member_of(member_id)
         if epoch > known.member_epoch or (epoch < known.member_epoch and epoch != known.previous_member_epoch):

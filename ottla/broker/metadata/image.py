@@ -167,7 +167,16 @@ def _feature_level(image: MetadataImage, record: FeatureLevelRecord) -> None:
 
 
 def _register_broker(image: MetadataImage, record: RegisterBrokerRecord) -> None:
-    image.brokers[record.broker_id] = record
+    if record.cordoned_log_dirs is None:
+        image.brokers[record.broker_id] = record
+    else:  # not kept: snapshots are written in a version without them
+        _amend_broker(
+            image,
+            record,
+            fenced=record.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown,
+            log_dirs=list(record.log_dirs),
+        )
 
 
 def _unregister_broker(image: MetadataImage, record: UnregisterBrokerRecord) -> None:

@@ -30,6 +30,7 @@ RECORD_VERSIONS: dict[type[MetadataRecord], int] = {
 }
 """The version in which each record is written, at any level from METADATA_VERSION_MIN on; 0 for all others.
 
-RegisterBrokerRecord 4 and BrokerRegistrationChangeRecord 3 add only log directories that take no new partitions.
+RegisterBrokerRecord 4 and BrokerRegistrationChangeRecord 3 add only log directories that take no new partitions: this
+broker knows its own without a record, and Kafka's brokers report theirs to their controller with each heartbeat.
 PartitionRecord 2 needs the feature eligible.leader.replicas.version, which is useless for one node.
 """

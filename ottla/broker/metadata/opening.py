@@ -25,7 +25,7 @@ from ottla.broker.metadata.journal import METADATA_TOPIC_ID, Journal, JournalSet
 from ottla.broker.metadata.metadata_version import METADATA_VERSION, METADATA_VERSION_FEATURE
 from ottla.broker.metadata.placement import opened_partitions
 from ottla.broker.metadata.reading import METADATA_DIRECTORY, MetadataReading, read_metadata, refuse_larger_clusters
-from ottla.broker.metadata.registration import Registration, partition_change
+from ottla.broker.metadata.registration import NO_PORTS, Registration, partition_change
 from ottla.broker.profiles.profiles import profile_named
 from ottla.config.topic import TopicConfig
 from ottla.protocol.stored.metadata import AbortTransactionRecord, MetadataRecord
@@ -118,7 +118,13 @@ def _metadata_config(config: BrokerConfig) -> TopicConfig:
     return TopicConfig.resolve(METADATA_LOG_OVERRIDES, config)
 
 
-def register(journal: Journal, config: BrokerConfig, directories: Sequence[LogDirectory], incarnation: UUID) -> int:
+def register(
+    journal: Journal,
+    config: BrokerConfig,
+    directories: Sequence[LogDirectory],
+    incarnation: UUID,
+    bound_ports: Mapping[str, int] = NO_PORTS,
+) -> int:
     """Write this run's registration, after the records that a new or interrupted log needs. Returns the broker epoch.
 
     Raises OSError, KafkaError.
@@ -137,7 +143,7 @@ def register(journal: Journal, config: BrokerConfig, directories: Sequence[LogDi
         records.extend(_scram_users(config.ottla_add_scram))
     epoch = journal.log.log_end_offset + len(records)
     ids = [one.id for one in directories if one.id is not None and not one.is_offline]
-    journal.append_now(records + Registration(config.node_id, epoch).records(config, incarnation, ids))
+    journal.append_now(records + Registration(config.node_id, epoch).records(config, incarnation, ids, bound_ports))
     return epoch
 
 

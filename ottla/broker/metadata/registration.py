@@ -7,7 +7,8 @@ was not stopped cleanly get a new leader epoch, because records that consumers h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -28,6 +29,8 @@ FENCE, UNFENCE = 1, -1
 ENTERED_SHUTDOWN = 1
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Kafka's security protocols; their numbers are the positions."""
+NO_PORTS: Mapping[str, int] = MappingProxyType({})
+"""The ports of a broker without sockets."""
 
 
 class Registration(NamedTuple):
@@ -36,14 +39,22 @@ class Registration(NamedTuple):
     node_id: int
     epoch: int
 
-    def records(self, config: BrokerConfig, incarnation: UUID, directories: Sequence[UUID]) -> list[MetadataRecord]:
-        """The records that register and unfence the broker."""
+    def records(
+        self,
+        config: BrokerConfig,
+        incarnation: UUID,
+        directories: Sequence[UUID],
+        bound_ports: Mapping[str, int] = NO_PORTS,
+    ) -> list[MetadataRecord]:
+        """The records that register and unfence the broker. `bound_ports`: the ports of its sockets, by listener, in
+        place of a port 0 of the configuration.
+        """
         return [
             RegisterBrokerRecord(
                 broker_id=self.node_id,
                 incarnation_id=incarnation,
                 broker_epoch=self.epoch,
-                end_points=list(_endpoints(config)),
+                end_points=list(_endpoints(config, bound_ports)),
                 features=[
                     RegisterBrokerRecord.BrokerFeature(
                         name=name, min_supported_version=first, max_supported_version=last
@@ -86,14 +97,14 @@ def partition_change(
     )
 
 
-def _endpoints(config: BrokerConfig) -> Iterable[RegisterBrokerRecord.BrokerEndpoint]:
-    """The advertised addresses that are known before anything is bound."""
+def _endpoints(config: BrokerConfig, bound_ports: Mapping[str, int]) -> Iterable[RegisterBrokerRecord.BrokerEndpoint]:
+    """The addresses that clients get, as far as they do not depend on the client."""
     for listener in config.listeners:
         advertised = config.advertised(listener.name)
         address = listener if advertised is None else advertised
         yield RegisterBrokerRecord.BrokerEndpoint(
             name=listener.name,
             host=address.host or "localhost",
-            port=address.port,
+            port=address.port or bound_ports.get(listener.name, 0),
             security_protocol=SECURITY_PROTOCOLS.index(str(listener.protocol.value)),
         )

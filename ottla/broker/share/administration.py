@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ottla.broker.catalog.catalog import Catalog
     from ottla.broker.catalog.topic import Topic
     from ottla.broker.groups.coordinator import GroupCoordinator
+    from ottla.broker.groups.share_group import ShareGroup
     from ottla.broker.share.coordinator import ShareCoordinator
 
 R = TypeVar("R")
@@ -226,22 +227,40 @@ def delete_offsets(
 def forget_groups(
     group_ids: Collection[str], groups: GroupCoordinator, coordinator: ShareCoordinator, then: Callable[[], Pending[R]]
 ) -> Pending[R]:
-    """Remove the offsets of those that are share groups without members, then do what comes next: their removal."""
+    """Remove the offsets of those that are share groups without members, then do what comes next: their removal.
+
+    A group whose removal would be refused keeps its offsets, and no member joins a group between the two. (Kafka lets
+    one join: it then refuses to remove the group, whose offsets are gone.)
+    """
     pending: Pending[R] = Pending()
+    held: list[ShareGroup] = []
 
     def step() -> None:
         forgotten: Pending[None] = Pending()
         answer: JointAnswer[None] = JointAnswer(forgotten, None)
-        for group_id in dict.fromkeys(group_ids):
-            try:
-                groups.share_group(group_id).check_delete()
-            except KafkaError:
-                continue  # the removal itself says so
-            coordinator.forget(coordinator.keys_of(group_id), answer)
+        try:
+            for group_id in dict.fromkeys(group_ids):
+                try:
+                    group = groups.share_group(group_id)
+                    groups.shards.ready(group_id).check_delete_group(group_id)
+                except KafkaError:
+                    continue  # the removal itself says so
+                group.is_being_deleted = True
+                held.append(group)
+                coordinator.forget(coordinator.keys_of(group_id), answer)
+        except BaseException:
+            release()
+            raise
         answer.seal()
         forgotten.then(removed)
 
+    def release() -> None:
+        for group in held:
+            group.is_being_deleted = False
+        held.clear()
+
     def removed(forgotten: Pending[None]) -> None:
+        release()
         if forgotten.error is not None:
             pending.fail(forgotten.error)
         else:

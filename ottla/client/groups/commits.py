@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
+from uuid import UUID
 
 from ottla.client.cluster import Cluster
 from ottla.client.coordinator import OFFSETS_LANE, Coordinator
@@ -29,6 +31,8 @@ _FIRST_FETCH_VERSION_WITH_GROUPS = 8
 LAST_FETCH_VERSION_WITH_NAMES = 9
 """Later versions of OffsetFetch have topic ids in place of names."""
 _FIRST_VERSION_WITH_EPOCHS = 9
+NO_IDS: Mapping[str, UUID] = MappingProxyType({})
+NO_NAMES: Mapping[UUID, str] = MappingProxyType({})
 
 GONE = frozenset(
     {
@@ -135,7 +139,7 @@ async def fetch_committed(
 
     async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
         try:
-            found = await _fetch_once(coordinator, identity(), wanted)
+            found = await _fetch_once(cluster, coordinator, identity(), wanted)
         except KafkaError as failed:
             if failed.code in (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
                 # The member gets another epoch, or was removed: the next attempt uses its new identity.
@@ -147,13 +151,19 @@ async def fetch_committed(
 
 
 async def _fetch_once(
-    coordinator: Coordinator, identity: MemberIdentity, wanted: list[TopicPartition]
+    cluster: Cluster, coordinator: Coordinator, identity: MemberIdentity, wanted: list[TopicPartition]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
+    """As `commit_once`, topics are named by their ids if possible: one that was created again has no offsets then."""
     connection = await coordinator.connection(OFFSETS_LANE)
-    version = connection.version_for(OffsetFetchRequest, LAST_FETCH_VERSION_WITH_NAMES)
-    request = offset_fetch_request(version, {coordinator.key: wanted}, identity)
+    ids = {topic: cluster.topic_id(topic) for topic, _ in wanted}
+    has_ids = all(topic_id != ZERO_UUID for topic_id in ids.values())
+    version = connection.version_for(OffsetFetchRequest, ANY_VERSION if has_ids else LAST_FETCH_VERSION_WITH_NAMES)
+    request = offset_fetch_request(version, {coordinator.key: wanted}, identity, topic_ids=ids)
     answer = await coordinator.send(connection, request, OffsetFetchResponse, version)
-    code, found, refused = read_offset_fetch(answer, version, coordinator.key)
+    names = {topic_id: topic for topic, topic_id in ids.items()}
+    code, found, refused = read_offset_fetch(answer, version, coordinator.key, names)
+    if ErrorCode.UNKNOWN_TOPIC_ID in refused.values():
+        cluster.mark_stale()
     if code:
         coordinator.hear(code)
         raise KafkaError(code, f"committed offsets of group {coordinator.key}: {code.message}")
@@ -168,8 +178,12 @@ def offset_fetch_request(
     identity: MemberIdentity = NOBODY,
     *,
     require_stable: bool = True,
+    topic_ids: Mapping[str, UUID] = NO_IDS,
 ) -> OffsetFetchRequest:
-    """Return the request for groups' offsets, of some partitions or of all (None); one group before version 8."""
+    """Return the request for groups' offsets, of some partitions or of all (None); one group before version 8.
+
+    `topic_ids` has the ids of all topics for versions with them.
+    """
     by_group: dict[str, dict[str, list[int]] | None] = {}
     for group_id, partitions in wanted.items():
         topics: dict[str, list[int]] | None = None
@@ -198,7 +212,9 @@ def offset_fetch_request(
             topics=None
             if asked is None
             else [
-                OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)
+                OffsetFetchRequest.OffsetFetchRequestTopics(
+                    name=topic, topic_id=topic_ids.get(topic, ZERO_UUID), partition_indexes=indexes
+                )
                 for topic, indexes in asked.items()
             ],
         )
@@ -208,9 +224,12 @@ def offset_fetch_request(
 
 
 def read_offset_fetch(
-    answer: OffsetFetchResponse, version: int, group_id: str
+    answer: OffsetFetchResponse, version: int, group_id: str, names: Mapping[UUID, str] = NO_NAMES
 ) -> tuple[ErrorCode, dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, ErrorCode]]:
-    """Return, for one group, its code, the committed offsets, and the codes of partitions that were refused."""
+    """Return, for one group, its code, the committed offsets, and the codes of partitions that were refused.
+
+    `names` has the names of the topics for versions with ids.
+    """
     code = answer.error_code
     topics: Iterable[OffsetFetchResponse.OffsetFetchResponseTopic | OffsetFetchResponse.OffsetFetchResponseTopics]
     topics = answer.topics
@@ -222,8 +241,12 @@ def read_offset_fetch(
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     refused: dict[TopicPartition, ErrorCode] = {}
     for topic in topics:
+        name = topic.name
+        if version > LAST_FETCH_VERSION_WITH_NAMES:
+            assert isinstance(topic, OffsetFetchResponse.OffsetFetchResponseTopics)
+            name = names.get(topic.topic_id, "")
         for entry in topic.partitions:
-            partition = TopicPartition(topic.name, entry.partition_index)
+            partition = TopicPartition(name, entry.partition_index)
             if entry.error_code:
                 refused[partition] = ErrorCode.of(entry.error_code)
             elif entry.committed_offset >= 0:

@@ -26,6 +26,7 @@ from ottla.client.groups.start_positions import StartPositions
 from ottla.client.groups.subscription import Subscription
 from ottla.client.interceptors import report_commit
 from ottla.client.metrics import GroupMetrics
+from ottla.client.missing_topics import MissingTopics
 from ottla.client.structs import GroupMetadata, OffsetAndMetadata, TopicPartition
 from ottla.protocol.errors import ErrorCode, MalformedMessage
 
@@ -82,6 +83,7 @@ class Participation:
         self._wanted: frozenset[str] = frozenset()
         self._committing = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
+        self._missing = MissingTopics(f"group {options.group_id}", may_appear=options.allow_auto_create_topics)
         self._missing_timer: asyncio.TimerHandle | None = None
         if options.enable_auto_commit:
             self._in_background(self._commit_from_time_to_time())
@@ -134,6 +136,7 @@ class Participation:
         self._want(topics)
         self._membership.on_subscription(topics, self._subscription.server_pattern)
         self._membership.on_metadata()
+        self._missing.look(topics, self._cluster.topics)
         self._look_for_missing_topics(topics)
 
     def start_reading(self, assigned: Iterable[AssignedPartition]) -> None:
@@ -245,8 +248,12 @@ class Participation:
                 await self._try_to_commit(offsets, self._options.auto_commit_interval_ms)
 
     async def _try_to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+        """Commit what can be committed; log errors. A deleted topic's offsets would be sent until the time is over, and
+        a rebalance waits for that.
+        """
+        there = {one: offset for one, offset in offsets.items() if not self._cluster.is_missing(one.topic)}
         try:
-            await self.commit(offsets, timeout_ms)
+            await self.commit(there, timeout_ms)
         except KafkaError as failed:
             logger.warning("group %s: automatic commit: %s", self._coordinator.key, failed)
 

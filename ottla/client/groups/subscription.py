@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ottla.client.structs import as_names
-from ottla.client_core.cluster_view import MAX_TOPIC_NAME_CHARACTERS
+from ottla.client_core.cluster_view import check_topic_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,7 @@ class Subscription:
             if not names:
                 raise ValueError("subscribe to one topic at least; unsubscribe() ends a subscription")
             for name in names:
-                if not isinstance(name, str) or not 0 < len(name) <= MAX_TOPIC_NAME_CHARACTERS:
-                    raise ValueError(f"{name!r:.40} cannot be the name of a topic")
+                check_topic_name(name)
             return cls(names)
         if not pattern:
             raise ValueError("an empty pattern matches no topic")

@@ -132,6 +132,16 @@ def test_a_registration_of_kafka_4_4_is_read_and_a_change_of_it_keeps_the_rest()
         assert encode_metadata_record(decode_metadata_record(data), data[2]) == data
 
 
+def test_cordoned_directories_of_a_registration_are_not_kept_and_a_snapshot_can_be_written() -> None:
+    record = decode_metadata_record(REGISTRATION_OF_KAFKA_4_4)
+    assert isinstance(record, RegisterBrokerRecord)
+    record.cordoned_log_dirs = list(record.log_dirs)
+    broker = replay(record).brokers[1]
+    assert record.cordoned_log_dirs, "the record is not changed"
+    assert decode_metadata_record(encode_metadata_record(broker, RECORD_VERSIONS[RegisterBrokerRecord])) == broker
+    assert (broker.log_dirs, broker.fenced) == (record.log_dirs, record.fenced)
+
+
 def test_a_controller_that_was_removed_is_gone() -> None:
     controller = RegisterControllerRecord(
         controller_id=1, incarnation_id=UUID(int=1), zk_migration_ready=False, end_points=[], features=[]

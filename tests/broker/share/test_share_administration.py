@@ -8,6 +8,7 @@ import pytest
 from kit.share_nodes import LOCK_MS, Reader, ShareNode
 from kit.topics import delete
 
+from ottla.broker.coordination.shard_log import ShardLog
 from ottla.broker.node import Node
 from ottla.protocol.api.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -305,6 +306,47 @@ def test_a_group_is_deleted_after_its_offsets(broker: ShareNode) -> None:
     assert list(topics_of(broker.node)) == ["t"], "the group is there until its offsets are gone for good"
     broker.answer(pending, DeleteGroupsResponse, 2)
     assert refused(lambda: topics_of(broker.node)) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        lambda one: one.heartbeat("b"),
+        lambda one: alter(one, {0: 0}),
+    ],
+    ids=["a member joins", "an offset is set"],
+)
+def test_nothing_uses_a_group_while_it_is_being_deleted(
+    broker: ShareNode, meanwhile: Callable[[ShareNode], object]
+) -> None:
+    """Else the group would stay, although its offsets are gone, or its new offsets would stay without a group."""
+    pending = broker.begin(DeleteGroupsRequest(groups_names=["g"]), 2)
+    assert refused(lambda: meanwhile(broker)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    (result,) = broker.answer(pending, DeleteGroupsResponse, 2).results
+    assert (result.error_code, broker.coordinator.state_count) == (ErrorCode.NONE, 0)
+    meanwhile(broker)
+    assert list(topics_of(broker.node)) == ["t"]
+
+
+def test_a_second_deletion_does_not_remove_a_group_before_its_offsets(broker: ShareNode) -> None:
+    pending = [broker.begin(DeleteGroupsRequest(groups_names=["g"]), 2) for _ in range(2)]
+    second, first = (broker.answer(one, DeleteGroupsResponse, 2).results[0].error_code for one in reversed(pending))
+    assert (first, second) == (ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert remove(broker, "g") == [ErrorCode.GROUP_ID_NOT_FOUND]
+    broker.heartbeat("b")
+
+
+def test_a_group_whose_removal_is_refused_keeps_its_offsets(broker: ShareNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the reason: here one that its log would not take the records."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "too large")
+
+    monkeypatch.setattr(ShardLog, "check_records", refuse)
+    assert remove(broker, "g") == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    monkeypatch.undo()
+    assert describe(broker, {"t": [0]}) == {"t": {0: (3, 2)}}
+    broker.heartbeat("b")
 
 
 @pytest.mark.parametrize(

@@ -398,3 +398,36 @@ async def test_after_an_unknown_id_a_commit_learns_the_topic_again(group, consum
         assert len(group.cluster.seen(MetadataRequest)) > before
     assert group.committed[T0][0] == 5
     assert group.count(COMMIT) == 2
+
+
+@pytest.mark.parametrize(("newest", "is_by_id"), [(10, True), (9, False), (8, False)])
+async def test_committed_offsets_are_asked_for_by_topic_id_where_the_broker_takes_it(
+    group, consumer_of, newest, is_by_id
+):
+    group.cluster.versions[FETCH.message_key] = (2, newest)
+    group.committed = {("t", 0): (7, "", -1)}
+    async with consumer_of(**BY_HAND) as consumer:
+        consumer.assign([T0, T1])
+        assert ((await consumer.getone()).offset, await consumer.position(T1)) == (7, 0)
+        found = await consumer.committed(T0, T1)
+        assert (found[T0].offset, found[T1]) == (7, None)
+    (topic,) = group.cluster.seen(FETCH)[-1].groups[0].topics
+    assert (topic.name, topic.topic_id) == (("", group.cluster.id_of("t")) if is_by_id else ("t", ZERO_UUID))
+
+
+async def test_a_topic_without_a_known_id_is_asked_for_by_its_name(group, consumer_of):
+    async with consumer_of(**BY_HAND) as consumer:
+        assert await consumer.committed(("unheard-of", 0)) == {TopicPartition("unheard-of", 0): None}
+    (topic,) = group.cluster.seen(FETCH)[-1].groups[0].topics
+    assert (topic.name, topic.topic_id) == ("unheard-of", ZERO_UUID)
+
+
+async def test_after_an_unknown_id_the_topic_is_learnt_again_before_its_offsets_are_asked_for(group, consumer_of):
+    group.committed = {("t", 0): (7, "", -1)}
+    async with consumer_of(**BY_HAND) as consumer:
+        consumer.assign([T0])
+        await consumer.getone()
+        before = len(group.cluster.seen(MetadataRequest))
+        group.refuse(FETCH, ErrorCode.UNKNOWN_TOPIC_ID)
+        assert (await consumer.committed(T0))[T0].offset == 7
+        assert len(group.cluster.seen(MetadataRequest)) > before
