@@ -1,4 +1,7 @@
-"""Requests about topics, leaders, and offsets by time, for the driver and the tasks; no answer is cached.
+"""Requests about topics, leaders, and offsets by time, for the driver and the tasks.
+
+Topics are described anew for each question about them. Offsets are asked from the leaders of the last description; if
+one of these brokers refuses or cannot be reached, the leaders are looked up first.
 
 Connections are opened on first use, one per address, and dropped when they fail. A bootstrap address only answers the
 first request. Requests about a partition go to its leader, at the address that the brokers advertise.
@@ -10,6 +13,7 @@ would shorten or prolong.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from ottla.spark.options import TopicPartition
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 _NO_TRANSACTION_MS = 2**31 - 1  # what Java's client says without a transactional id
 _TOPIC_RESOURCE = 2  # of DescribeConfigs
@@ -64,6 +70,8 @@ class Cluster:
         self._is_persistent = persistent
         self._sleep = sleep
         self._connections: dict[Address, Connection] = {}
+        self._last_view: ClusterView | None = None
+        """The last description, until a leader in it is in doubt."""
 
     def close(self) -> None:
         """Close every connection."""
@@ -199,7 +207,19 @@ class Cluster:
     def _list_offsets(
         self, times: Mapping[TopicPartition, int], *, read_committed: bool
     ) -> dict[TopicPartition, int | None]:
+        known = self._last_view
+        if known is not None and all(_address_of_leader(known, *place) is not None for place in times):
+            try:
+                return self._list_offsets_at(known, times, read_committed=read_committed)
+            except (Retriable, BrokerUnavailable) as problem:
+                logger.info("%s; looking for the leaders", problem)
+                self._last_view = None
         view = self._view(sorted({topic for topic, _ in times}))
+        return self._list_offsets_at(view, times, read_committed=read_committed)
+
+    def _list_offsets_at(
+        self, view: ClusterView, times: Mapping[TopicPartition, int], *, read_committed: bool
+    ) -> dict[TopicPartition, int | None]:
         by_leader: dict[Address, list[TopicPartition]] = defaultdict(list)
         for place in times:
             if view.partition(*place) is None:
@@ -228,6 +248,7 @@ class Cluster:
         response = self._ask_anyone(request, MetadataResponse)
         _check(ErrorCode.of(response.error_code), "metadata")
         view.take(request, OLDEST_METADATA, response)
+        self._last_view = view
         return view
 
     def _ask_anyone(self, request: Request, response: type[R]) -> R:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.spark.client_options import ClientSettings
 from ottla.spark.errors import OptionError, SchemaError
-from ottla.spark.option_names import KAFKA_PREFIX, unknown, warn_once, warning_of, without_effect
+from ottla.spark.option_names import KAFKA_PREFIX, unknown, warning_of, without_effect
 from ottla.spark.option_values import boolean, shown
 from ottla.spark.producer_options import KAFKA_NAMES, WITHOUT_EFFECT, ProducerSettings, producer_settings
 
@@ -53,6 +53,8 @@ class WriteOptions:
     columns: frozenset[str]
     client: ClientSettings
     producer: ProducerSettings
+    warning: str
+    """About options without effect; an empty text for none."""
 
 
 def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
@@ -81,8 +83,8 @@ def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
     if topic is None and "topic" not in columns:
         raise OptionError("no topic: give option topic, or the rows a column topic")
     client, producer = producer_settings(kafka)
-    warn_once(warning_of(without_effect(kafka, WITHOUT_EFFECT)))
-    return WriteOptions(topic, columns - {"topic"} if topic is not None else columns, client, producer)
+    warning = warning_of(without_effect(kafka, WITHOUT_EFFECT))
+    return WriteOptions(topic, columns - {"topic"} if topic is not None else columns, client, producer, warning)
 
 
 def checked_topic(name: str) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ottla.spark.errors import WriteFailed, reported_in_one_line
+from ottla.spark.option_names import warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,10 +66,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write_rows(iterator, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Do nothing: the tasks' records are in the log."""
+        """Warn about options without effect; the tasks' records are in the log.
+
+        Spark calls `streamWriter` in two processes, and this in one of them.
+        """
+        warn_once(self._options.warning)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Do nothing: the tasks' records stay in the log, and are written again when Spark runs the batch again."""
+        """Warn as `commit` does; the tasks' records stay in the log, and are written again with the batch."""
+        warn_once(self._options.warning)
 
 
 def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:

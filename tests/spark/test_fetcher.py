@@ -230,6 +230,39 @@ def planned(broker: ScriptedBroker, **given: str) -> OffsetRange:
     return wanted
 
 
+def test_a_plan_describes_the_topic_once_and_asks_for_each_end_of_the_logs_once(broker: ScriptedBroker) -> None:
+    planned(broker)
+    assert (broker.count(ApiKey.METADATA), broker.count(ApiKey.LIST_OFFSETS)) == (1, 2)
+    planned(broker, startingTimestamp="3", endingTimestamp="9")
+    assert (broker.count(ApiKey.METADATA), broker.count(ApiKey.LIST_OFFSETS)) == (2, 6)
+
+
+@pytest.mark.parametrize("failure", [None, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_leader_that_fails_while_a_query_is_planned_is_looked_up_at_once(
+    failure: ErrorCode | None, broker: ScriptedBroker
+) -> None:
+    """Without the pause between attempts: leaders move, and the plan knows them from a moment ago."""
+    old = ScriptedBroker()
+    old.topics = dict(broker.topics)
+
+    def refuse(request: Any, version: int) -> Response | None:
+        broker.topics["t"].leader_port = broker.port
+        if failure is None:
+            return None
+        response = broker.list_offsets(request, version)
+        assert isinstance(response, ListOffsetsResponse)
+        response.topics[0].partitions[0].error_code = int(failure)
+        return response
+
+    old.answers[ApiKey.LIST_OFFSETS] = refuse
+    with old.running():
+        broker.topics["t"].leader_port = old.port
+        assert planned(broker, fetchOffset__numRetries="0").end == 30
+    assert old.count(ApiKey.LIST_OFFSETS) == 1
+    assert broker.count(ApiKey.LIST_OFFSETS) == 2
+    assert broker.count(ApiKey.METADATA) == 2
+
+
 def test_a_task_that_knows_the_leader_asks_for_no_metadata(broker: ScriptedBroker) -> None:
     wanted = planned(broker)
     broker.requests.clear()
