@@ -79,9 +79,14 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    def connection(self, address: Address) -> Connection:
-        """Return the connection to this address; open it if there is none."""
+    def connection(self, address: Address, spare: Cluster | None = None) -> Connection:
+        """Return the connection to this address. If there is none, take that of `spare`, or open one.
+
+        `spare` must not have a request in flight.
+        """
         found = self._connections.get(address)
+        if found is None and spare is not None and address in spare._connections:
+            found = self._connections[address] = spare._connections.pop(address)
         if found is None:
             found = self._connections[address] = Connection(address, self._settings)
         return found

@@ -102,7 +102,8 @@ class Sender:
         self._sleep = sleep
         self._backoff = Backoff(client.retry_backoff_ms, client.retry_backoff_ms)
         self._cluster = Cluster(client, persistent=False)
-        # Responses come in the order of the requests, so other requests than Produce need their own connections.
+        # Responses come in the order of the requests, so other requests than Produce need connections of their own
+        # while these have some in flight. A task begins with such requests, and goes on with their connection.
         self._lines = Cluster(client, persistent=False)
         self._leaders: dict[str, dict[int, Address]] = {}
         self._queues: SendQueues[Batch, Address] = SendQueues(
@@ -264,7 +265,7 @@ class Sender:
     def _transmit(self, address: Address, batches: list[Batch]) -> None:
         self._queues.sent(address)
         try:
-            connection = self._lines.connection(address)
+            connection = self._lines.connection(address, spare=self._cluster)
             version = connection.version(ApiKey.PRODUCE, at_most=LAST_VERSION_WITH_TOPIC_NAMES)
             if self._settings.compression is Compression.ZSTD and version < _ZSTD_SINCE:
                 raise WriteFailed(f"{address} does not take zstd, which Kafka does since 2.1")

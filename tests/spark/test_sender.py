@@ -160,6 +160,12 @@ def test_everything_is_written_once_in_order_with_a_batch_of_each_partition_in_a
     assert header.max_timestamp == 1_700_000_000_000
 
 
+def test_a_task_writes_on_the_connection_of_its_first_requests(broker: ScriptedBroker, log: Log) -> None:
+    """A micro-batch is many short tasks; with TLS and SASL, connections are most of their work."""
+    assert write(broker) == 60
+    assert broker.count(ApiKey.API_VERSIONS) == 1
+
+
 @pytest.mark.parametrize(
     "fault",
     [
