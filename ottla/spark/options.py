@@ -9,6 +9,7 @@ Every refusal is an OptionError whose message names the option and says what wou
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -150,8 +151,8 @@ _NO_CATALOG = (
 def read_options(raw: Mapping[str, str]) -> ReadOptions:
     """Read the options of a batch query. Raises OptionError for the first that cannot be used."""
     given, kafka = _sorted_out(raw)
-    warnings = _without_effect(given, kafka)
-    warnings += [f"option {name} is ignored in a batch query" for name in _STREAMING_ONLY if name in given]
+    notices = _without_effect(given, kafka)
+    notices += [f"option {name} is ignored in a batch query" for name in _STREAMING_ONLY if name in given]
     starting, ending = _starting(given, "earliest"), _ending(given)
     if isinstance(starting, Latest):
         raise OptionError("startingOffsets: a batch query cannot start at latest")
@@ -160,7 +161,7 @@ def read_options(raw: Mapping[str, str]) -> ReadOptions:
             if offset == LATEST_OFFSET:
                 raise OptionError(f"startingOffsets: a batch query cannot start at latest (-1) in {topic}-{partition}")
     _check_time_order(starting, ending)
-    return replace(_options(given, kafka, starting, ending, RateLimits()), warnings=tuple(warnings))
+    return replace(_options(given, kafka, starting, ending, RateLimits()), warnings=tuple(notices))
 
 
 def stream_options(raw: Mapping[str, str]) -> ReadOptions:
@@ -257,11 +258,17 @@ def _selection(given: Mapping[str, str]) -> Subscribe | SubscribePattern | Assig
     if option == "subscribePattern":
         if not value.strip():
             raise OptionError("subscribePattern: no pattern is given")
-        try:
-            return SubscribePattern(re.compile(value.strip()))
-        except re.error as wrong:
-            raise OptionError(f"subscribePattern: {value!r} is no regular expression of Python's: {wrong}") from None
+        return SubscribePattern(_pattern(value.strip()))
     return Assign(json_partition_lists("assign", value))
+
+
+def _pattern(value: str) -> re.Pattern[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)  # what means an operation on sets in Java, and nothing in Python
+        try:
+            return re.compile(value)
+        except (re.error, FutureWarning) as wrong:
+            raise OptionError(f"subscribePattern: {value!r} is no regular expression of Python's: {wrong}") from None
 
 
 def _starting(given: Mapping[str, str], default: str) -> Earliest | Latest | Offsets | Timestamps:

@@ -57,6 +57,7 @@ class StreamPlanner:
         self._monotonic = monotonic
         self._must_end = False
         self._target: StreamOffsets | None = None
+        self._initial: StreamOffsets | None = None
         self._held: Mapping[TopicPartition, int] = {}
         """Partitions whose ends are the stream's start, until the first batch is planned."""
         self._last_batch_at: float | None = None
@@ -68,7 +69,15 @@ class StreamPlanner:
         """The ends of the logs at the last request."""
 
     def initial(self, cluster: ClusterView) -> StreamOffsets:
-        """Return the start of a new stream. Raises OptionError or DataLoss when the options do not fit the topics."""
+        """Return the start of a new stream. Raises OptionError or DataLoss when the options do not fit the topics.
+
+        Spark asks twice in the first batch, for its end and for its ranges. Both answers are the same.
+        """
+        if self._initial is None:
+            self._initial = self._find_initial(cluster)
+        return self._initial
+
+    def _find_initial(self, cluster: ClusterView) -> StreamOffsets:
         options = self._options
         topics = select_topics(options, cluster)
         partitions = _partitions(topics)

@@ -259,6 +259,11 @@ def test_bootstrap_servers_and_a_selection_must_be_given() -> None:
         read_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": " "})
     with pytest.raises(OptionError, match="no regular expression"):
         read_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": "("})
+    # In Java, any lower letter but g; in Python a warning, and a class that no topic's name has a match for.
+    with pytest.raises(OptionError, match=r"no regular expression of Python's: Possible set intersection at position"):
+        read_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": "c-[a-z&&[^g]]"})
+    with pytest.raises(OptionError, match="'committed' is neither read_uncommitted nor read_committed"):
+        options(kafka__isolation__level="committed")
     for wrong in ('{"t":[]}', '{"t":[-1]}', '{"t":["0"]}', '{"t":0}', "t", "[" * 100_000):
         with pytest.raises(OptionError, match=r"^assign: "):
             read_options({"kafka.bootstrap.servers": "h:1", "assign": wrong})

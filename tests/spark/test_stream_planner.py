@@ -94,6 +94,18 @@ def test_a_new_stream_starts_at_latest_by_default(cluster: FakeCluster) -> None:
     assert planner(startingOffsets='{"t":{"0":-1,"1":30}}').initial(cluster) == at(100, 30)
 
 
+def test_a_new_stream_has_one_start_however_often_spark_asks_for_it(cluster: FakeCluster) -> None:
+    """In the first batch it asks twice: for the batch's end, and for its ranges."""
+    plan = planner()
+    start = plan.initial(cluster)
+    assert end(plan, start, cluster) == [100, 60]
+    cluster.logs["t", 0] = (0, 130)
+    cluster.questions.clear()
+    assert plan.initial(cluster) == start
+    assert not cluster.questions
+    assert end(plan, start, cluster) == [130, 60]
+
+
 def test_a_start_outside_of_the_log_is_data_loss_or_moved_to_the_log(cluster: FakeCluster) -> None:
     starts = '{"t":{"0":101,"1":5}}'
     with pytest.raises(DataLoss, match="t-0: offset 101 does not exist, the log ends at 100"):
