@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from ottla.spark import option_names
-from ottla.spark.errors import BrokerUnavailable, OptionError
+from ottla.spark.errors import BrokerUnavailable, OptionError, SchemaError
 from ottla.spark.option_values import Address
 from ottla.spark.options import (
     Assign,
@@ -24,6 +24,7 @@ from ottla.spark.options import (
 )
 from ottla.spark.producer_options import producer_settings
 from ottla.spark.source import OttlaDataSource
+from ottla.spark.write_options import write_options
 
 LEAST = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "t"}
 
@@ -128,7 +129,7 @@ def test_options_without_effect_get_one_warning_that_names_them(caplog: pytest.L
 
 
 def test_a_query_logs_a_warning_when_it_is_planned_and_its_stream_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Spark makes the reader of a stream in two processes: the one that plans, and one that pickles it for the tasks."""
+    """Spark makes the reader of a stream in two processes: in one that plans, and in one that pickles it for tasks."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     quick = {"kafka.bootstrap.servers": address, "groupIdPrefix": "g", "fetchOffset.numRetries": "0"}
@@ -170,6 +171,29 @@ def test_a_sinks_options_without_effect_get_one_warning_however_many_batches_the
         OttlaDataSource(given | {"kafka.linger.ms": "5"}).writer(schema, False)
         OttlaDataSource(given).writer(schema, False)
     assert len(warnings_of(caplog)) == 1
+
+
+SINK = {"kafka.bootstrap.servers": "h:1"}
+
+
+def test_option_topic_wins_over_a_column_topic_of_any_type() -> None:
+    """It may be what the rows are about, as in a table of topic models."""
+    schema = StructType().add("value", "binary").add("topic", "integer")
+    written = write_options(SINK | {"topic": "t"}, schema)
+    assert (written.topic, written.columns) == ("t", {"value"})
+    with pytest.raises(SchemaError, match="column topic is int; a sink needs string"):
+        write_options(SINK, schema)
+
+
+def test_a_sinks_column_in_another_case_is_not_written_and_gets_a_warning() -> None:
+    schema = StructType().add("value", "binary").add("Key", "binary").add("TIMESTAMP", "timestamp").add("Value", "long")
+    written = write_options(SINK | {"topic": "t"}, schema)
+    assert written.columns == {"value"}
+    assert written.warning == "column Key is not written: rename it to key, in lower case"
+    written = write_options(SINK | {"topic": "t", "kafka.retries": "3"}, schema.add("key", "string"))
+    assert written.columns == {"value", "key"}
+    assert written.warning.startswith("option kafka.retries has no effect: ")
+    assert "Key" not in written.warning
 
 
 @pytest.mark.parametrize(
