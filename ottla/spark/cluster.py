@@ -82,14 +82,22 @@ class Cluster:
     def connection(self, address: Address, spare: Cluster | None = None) -> Connection:
         """Return the connection to this address. If there is none, take that of `spare`, or open one.
 
-        `spare` must not have a request in flight.
+        `spare` must not have a request in flight. Raises as the constructor of Connection.
         """
         found = self._connections.get(address)
         if found is None and spare is not None and address in spare._connections:
             found = self._connections[address] = spare._connections.pop(address)
         if found is None:
-            found = self._connections[address] = Connection(address, self._settings)
+            found = self._connections[address] = self._opened(address)
         return found
+
+    def _opened(self, address: Address) -> Connection:
+        try:
+            return Connection(address, self._settings)
+        except BrokerUnavailable as problem:
+            if address in self._settings.bootstrap_servers:
+                raise
+            raise BrokerUnavailable(f"{problem}; brokers give clients that address (advertised.listeners)") from None
 
     def drop(self, address: Address) -> None:
         """Close a connection that has failed, or whose responses are no longer wanted."""

@@ -290,7 +290,8 @@ class Sender:
     def _lose(self, address: Address, batches: list[Batch], problem: OSError) -> None:
         """Drop a broken connection, and with it all requests in flight on it."""
         self._lines.drop(address)
-        self._note(problem)
+        named = problem if isinstance(problem, BrokerUnavailable) else BrokerUnavailable(f"{address}: {problem}")
+        self._note(named)
         lost = [batches, *(sent.batches for sent in self._in_flight if sent.address == address)]
         self._in_flight = deque(sent for sent in self._in_flight if sent.address != address)
         error = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(problem))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -589,6 +590,71 @@ def test_a_broker_that_does_not_answer_in_time_is_given_up(broker: ScriptedBroke
                 kafka__request__timeout__ms="50",
                 fetchOffset__numRetries="0",
             )
+
+
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port: int = unused.getsockname()[1]
+    return port
+
+
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [
+        ("127.0.0.1", r"^cannot reach 127\.0\.0\.1:\d+: Connection refused; brokers give clients that address"),
+        (
+            "broker.invalid",
+            r"^cannot reach broker\.invalid:\d+: .*; brokers give clients that address \(advertised.list",
+        ),
+        ("a..b", r"^a\.\.b:\d+ is no address: .*; brokers give clients that address"),
+    ],
+)
+def test_an_advertised_address_that_cannot_be_reached_is_said_to_be_one(
+    host: str, says: str, broker: ScriptedBroker
+) -> None:
+    """The bootstrap server answers, and names an address of its container, or of a network that is another one here."""
+    broker.topics["t"].leader_port = unused_port()
+
+    def elsewhere(request: Request, version: int) -> Response:
+        response = broker.metadata(request, version)
+        assert isinstance(response, MetadataResponse)
+        for each in response.brokers:
+            each.host = host
+        return response
+
+    broker.answers[ApiKey.METADATA] = elsewhere
+    with pytest.raises(BrokerUnavailable, match=says):
+        read(broker, fetchOffset__numRetries="0")
+
+
+def test_a_server_that_accepts_no_connection_is_said_to_accept_none(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object, **__: object) -> None:
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr("ottla.spark.connection.socket.create_connection", late)
+    with pytest.raises(BrokerUnavailable, match=rf"^{broker.bootstrap} did not accept a connection within 700 ms$"):
+        read(broker, fetchOffset__numRetries="0", kafka__socket__connection__setup__timeout__ms="700")
+
+
+@pytest.mark.parametrize("failure", ["refused", "late"])
+def test_a_task_that_waits_for_a_broker_names_it_and_warns_once(
+    failure: str, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A minute later an executor's log must show what it waits for."""
+    wanted = planned(broker)
+    port = broker.port
+    given = {"kafkaConsumer__pollTimeoutMs": "300", "kafka__retry__backoff__ms": "20"}
+    if failure == "refused":
+        broker.stop()
+    else:
+        given |= {"kafka__request__timeout__ms": "20", "kafka__fetch__max__wait__ms": "0"}
+        broker.answers[ApiKey.FETCH] = lambda request, version: time.sleep(0.1)
+    with pytest.raises(BrokerUnavailable, match=rf"^no progress in t-0 \[0, 30\) for 300 ms: .*127\.0\.0\.1:{port}"):
+        read(broker, wanted, **given)
+    (warning,) = (record.message for record in caplog.records if record.levelno == logging.WARNING)
+    assert f"127.0.0.1:{port}" in warning
 
 
 def test_questions_are_asked_again_as_often_as_the_option_says(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -370,6 +371,14 @@ def test_no_broker_is_an_error_when_the_time_is_up(broker: ScriptedBroker, log: 
     with pytest.raises(BrokerUnavailable, match=said):
         write(broker, clock=clock, kafka__delivery__timeout__ms="45000")
     assert 45 <= clock.now < 46
+
+
+def test_a_broker_that_does_not_answer_is_named_when_the_time_is_up(broker: ScriptedBroker, log: Log) -> None:
+    broker.answers[ApiKey.PRODUCE] = lambda request, version: time.sleep(0.1)
+    limits = {"kafka__delivery__timeout__ms": "500", "kafka__request__timeout__ms": "20"}
+    said = rf"^60 records not written within kafka\.delivery\.timeout\.ms 500: 127\.0\.0\.1:{broker.port}"
+    with pytest.raises(BrokerUnavailable, match=said):
+        write(broker, **limits)
 
 
 def comes_up_later(broker: ScriptedBroker, when: ExitStack, after: float) -> tuple[Clock, list[Log]]:
