@@ -168,7 +168,8 @@ class _Task:
             named = given.is_valid().to_numpy(zero_copy_only=False)
             chosen[named] = given.drop_null().to_numpy()
             if len(wrong := chosen[named][(chosen[named] < 0) | (chosen[named] >= count)]):
-                raise WriteFailed(f"column partition says {wrong[0]}, topic {topic} has partitions 0 to {count - 1}")
+                problem = f"column partition says {wrong[0]}, topic {topic} has partitions 0 to {count - 1}"
+                raise WriteFailed(f"{problem}; without the column, the key decides")
         left = chosen < 0
         if rows.keys is not None and left.any():
             keyed = left & rows.keys.is_valid().to_numpy(zero_copy_only=False)
