@@ -276,10 +276,18 @@ class Cluster:
         raise BrokerUnavailable("; ".join(problems))
 
     def _ask(self, address: Address, request: Request, response: type[R]) -> R:
+        """Send a request and wait for its response.
+
+        A connection that was open before may be closed by now: brokers close those that were idle for ten minutes, and
+        a stream's triggers may be rarer. Then another one is opened at once, as Kafka's client does.
+        """
+        was_open = address in self._connections
         try:
             return self.connection(address).call(request, response)
         except (OSError, ProtocolFailure) as problem:
             self.drop(address)
+            if was_open and isinstance(problem, ConnectionError):
+                return self._ask(address, request, response)
             if isinstance(problem, ProtocolFailure | BrokerUnavailable):
                 raise
             raise BrokerUnavailable(f"cannot reach {address}: {problem}") from None

@@ -238,6 +238,19 @@ def test_a_plan_describes_the_topic_once_and_asks_for_each_end_of_the_logs_once(
     assert (broker.count(ApiKey.METADATA), broker.count(ApiKey.LIST_OFFSETS)) == (2, 6)
 
 
+def test_a_connection_that_the_broker_has_closed_is_opened_again_at_once(broker: ScriptedBroker) -> None:
+    """Brokers close idle ones, after ten minutes, and a stream may have a trigger every hour."""
+    options = options_for(broker, fetchOffset__numRetries="0")
+    with closing(Cluster(options.client)) as cluster:
+        for closed in range(3):
+            assert list(cluster.describe(["t"])) == ["t"]
+            broker.hang_up()
+            assert broker.count(ApiKey.API_VERSIONS) == 1 + closed
+        broker.stop()
+        with pytest.raises(BrokerUnavailable, match="Connection refused"):
+            cluster.describe(["t"])
+
+
 @pytest.mark.parametrize("failure", [None, ErrorCode.NOT_LEADER_OR_FOLLOWER])
 def test_a_leader_that_fails_while_a_query_is_planned_is_looked_up_at_once(
     failure: ErrorCode | None, broker: ScriptedBroker
