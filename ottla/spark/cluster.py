@@ -143,13 +143,13 @@ class Cluster:
             Leader(_leader_address(view, topic, partition), known.topic_id) if partition in known.partitions else None
         )
 
-    def partition_leaders(self, topic: str, *, may_create: bool) -> dict[int, Address] | None:
-        """Return the leader of every partition of a topic, None when there is no such topic.
+    def partition_leaders(self, topics: Sequence[str], *, may_create: bool) -> dict[str, dict[int, Address]]:
+        """Return the leader of every partition of the topics, without those that do not exist.
 
-        With `may_create` the broker may create the topic, a moment later, if its `auto.create.topics.enable` says so.
-        Raises BrokerUnavailable, or ProtocolFailure when a partition stays without a leader.
+        With `may_create` the broker may create these, a moment later, if its `auto.create.topics.enable` says so.
+        Raises BrokerUnavailable, or ProtocolFailure, which names the topic, when a partition stays without a leader.
         """
-        return self._persistently(lambda: self._partition_leaders(topic, may_create))
+        return self._persistently(lambda: self._partition_leaders(topics, may_create))
 
     def init_producer_id(self) -> tuple[int, int]:
         """Return a producer id and epoch for idempotent writing. Raises BrokerUnavailable or ProtocolFailure."""
@@ -186,15 +186,17 @@ class Cluster:
                     raise problem if isinstance(problem, BrokerUnavailable) else ProtocolFailure(str(problem)) from None
             self._sleep(pause_s)
 
-    def _partition_leaders(self, topic: str, may_create: bool) -> dict[int, Address] | None:
-        view = self._view([topic], may_create=may_create)
-        known = view.topics.get(topic)
-        if known is None:
-            raise ProtocolFailure(f"the broker left topic {topic} out of its answer")
-        if known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return None
-        _check(known.error, f"topic {topic}")
-        return {index: _leader_address(view, topic, index) for index in known.partitions}
+    def _partition_leaders(self, topics: Sequence[str], may_create: bool) -> dict[str, dict[int, Address]]:
+        view = self._view(topics, may_create=may_create)
+        leaders = {}
+        for topic in topics:
+            known = view.topics.get(topic)
+            if known is None:
+                raise ProtocolFailure(f"the broker left topic {topic} out of its answer")
+            if known.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                _check(known.error, f"topic {topic}")
+                leaders[topic] = {index: _leader_address(view, topic, index) for index in known.partitions}
+        return leaders
 
     def _init_producer_id(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_MS)

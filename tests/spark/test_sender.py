@@ -132,6 +132,7 @@ def write(broker: ScriptedBroker, count: int = 60, clock: Clock | None = None, *
     sender = Sender(client, producer, monotonic=clock.monotonic, sleep=clock.sleep)
     try:
         rows = Rows(None, pa.array([b"%d" % i for i in range(count)], pa.large_binary()), None)
+        sender.find(["t"])
         partitions = np.arange(count) % sender.partition_count("t")
         bodies = encode_rows(rows, partitions, batch_bytes=producer.batch_bytes, most_bytes=producer.max_request_bytes)
         sender.send([Batch("t", body, 1_700_000_000_000) for body in bodies])
@@ -252,7 +253,7 @@ def test_once_a_batch_was_split_the_next_ones_of_the_topic_are_smaller(broker: S
     client, producer = producer_settings({"kafka.bootstrap.servers": broker.bootstrap, "kafka.batch.size": "1000"})
     rows = Rows(None, pa.array([b"%d" % i for i in range(100)], pa.large_binary()), None)
     with closing(Sender(client, producer)) as sender:
-        sender.partition_count("t")
+        sender.find(["t"])
         refused = []
         for _ in range(2):
             log.requests.clear()
@@ -280,7 +281,7 @@ def test_a_split_batch_keeps_times_and_headers(broker: ScriptedBroker, log: Log)
     client, producer = producer_settings({"kafka.bootstrap.servers": broker.bootstrap})
     with closing(Sender(client, producer)) as sender:
         bodies = encode_rows(rows, np.zeros(9, np.int64), batch_bytes=10_000, most_bytes=10_000)
-        sender.partition_count("t")
+        sender.find(["t"])
         sender.send([Batch("t", body, 1_700_000_000_000) for body in bodies])
         sender.flush()
     written = [(batch, decode_batch(batch)) for batch in log.partitions[0].batches]
@@ -346,6 +347,31 @@ def test_an_unknown_topic_is_reported_by_name(broker: ScriptedBroker, log: Log) 
     with pytest.raises(WriteFailed, match=r"cannot write to topic t: .*UNKNOWN_TOPIC_OR_PARTITION"):
         write(broker, clock=clock)
     assert clock.now == 3  # a mistake in the query is not waited for like a broker
+
+
+def test_a_topic_that_does_not_exist_is_named_among_those_that_do(broker: ScriptedBroker) -> None:
+    broker.topics["u"] = ScriptedTopic({0: ScriptedLog()})
+    client, producer = producer_settings({"kafka.bootstrap.servers": broker.bootstrap})
+    clock = Clock()
+    says = r"^cannot write to topic none: the broker answered UNKNOWN_TOPIC_OR_PARTITION"
+    with closing(Sender(client, producer, monotonic=clock.monotonic, sleep=clock.sleep)) as sender:
+        with pytest.raises(WriteFailed, match=says):
+            sender.find(["t", "none", "u"])
+        asked = [[topic.name for topic in request.topics] for _, _, request in broker.requests[1:]]  # type: ignore[attr-defined]  # MetadataRequests
+        assert asked == [["none", "t", "u"], ["none"], ["none"], ["none"]]
+        sender.find(["u", "t"])
+        assert [sender.partition_count(topic) for topic in ("t", "u")] == [3, 1]
+
+
+def test_a_topic_that_may_not_be_written_to_is_named_once(broker: ScriptedBroker) -> None:
+    def refuse(request: Request, version: int) -> Response:
+        code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        topic = MetadataResponse.MetadataResponseTopic(error_code=code, name="t", partitions=[])
+        return MetadataResponse(brokers=[], topics=[topic])
+
+    broker.answers[ApiKey.METADATA] = refuse
+    with pytest.raises(WriteFailed, match=r"^cannot write to topic t: the broker answered TOPIC_AUTHORIZATION_FAILED"):
+        write(broker)
 
 
 def test_a_leader_elsewhere_is_followed(broker: ScriptedBroker, log: Log) -> None:
