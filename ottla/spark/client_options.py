@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ottla.client_core.security import DEFAULTS, Security, SecurityProblem, read_security
 from ottla.spark.errors import OptionError
 from ottla.spark.option_names import KAFKA_PREFIX, check_without_effect, nearest, unknown
-from ottla.spark.option_values import Address, addresses, boolean, integer
+from ottla.spark.option_values import Address, addresses, boolean, integer, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,7 +124,8 @@ def client_settings(kafka: Mapping[str, str], given: Mapping[str, str]) -> Clien
     if not values["bootstrap.servers"]:
         raise OptionError("option kafka.bootstrap.servers is missing; it names brokers as host:port,host:port")
     if values["isolation.level"] not in ("read_uncommitted", "read_committed"):
-        raise OptionError("kafka.isolation.level: neither read_uncommitted nor read_committed")
+        level = shown(values["isolation.level"])
+        raise OptionError(f"kafka.isolation.level: {level} is neither read_uncommitted nor read_committed")
     return ClientSettings(
         bootstrap_servers=addresses("kafka.bootstrap.servers", values["bootstrap.servers"]),
         client_id=values["client.id"],

@@ -1,4 +1,7 @@
-"""Requests about topics, leaders, and offsets by time, for the driver and the tasks; no answer is cached.
+"""Requests about topics, leaders, and offsets by time, for the driver and the tasks.
+
+Topics are described anew for each question about them. Offsets are asked from the leaders of the last description; if
+one of these brokers refuses or cannot be reached, the leaders are looked up first.
 
 Connections are opened on first use, one per address, and dropped when they fail. A bootstrap address only answers the
 first request. Requests about a partition go to its leader, at the address that the brokers advertise.
@@ -10,6 +13,7 @@ would shorten or prolong.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from ottla.spark.options import TopicPartition
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 _NO_TRANSACTION_MS = 2**31 - 1  # what Java's client says without a transactional id
 _TOPIC_RESOURCE = 2  # of DescribeConfigs
@@ -64,6 +70,8 @@ class Cluster:
         self._is_persistent = persistent
         self._sleep = sleep
         self._connections: dict[Address, Connection] = {}
+        self._last_view: ClusterView | None = None
+        """The last description, until a leader in it is in doubt."""
 
     def close(self) -> None:
         """Close every connection."""
@@ -71,12 +79,25 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    def connection(self, address: Address) -> Connection:
-        """Return the connection to this address; open it if there is none."""
+    def connection(self, address: Address, spare: Cluster | None = None) -> Connection:
+        """Return the connection to this address. If there is none, take that of `spare`, or open one.
+
+        `spare` must not have a request in flight. Raises as the constructor of Connection.
+        """
         found = self._connections.get(address)
+        if found is None and spare is not None and address in spare._connections:
+            found = self._connections[address] = spare._connections.pop(address)
         if found is None:
-            found = self._connections[address] = Connection(address, self._settings)
+            found = self._connections[address] = self._opened(address)
         return found
+
+    def _opened(self, address: Address) -> Connection:
+        try:
+            return Connection(address, self._settings)
+        except BrokerUnavailable as problem:
+            if address in self._settings.bootstrap_servers:
+                raise
+            raise BrokerUnavailable(f"{problem}; brokers give clients that address (advertised.listeners)") from None
 
     def drop(self, address: Address) -> None:
         """Close a connection that has failed, or whose responses are no longer wanted."""
@@ -122,13 +143,13 @@ class Cluster:
             Leader(_leader_address(view, topic, partition), known.topic_id) if partition in known.partitions else None
         )
 
-    def partition_leaders(self, topic: str, *, may_create: bool) -> dict[int, Address] | None:
-        """Return the leader of every partition of a topic, None when there is no such topic.
+    def partition_leaders(self, topics: Sequence[str], *, may_create: bool) -> dict[str, dict[int, Address]]:
+        """Return the leader of every partition of the topics, without those that do not exist.
 
-        With `may_create` the broker may create the topic, a moment later, if its `auto.create.topics.enable` says so.
-        Raises BrokerUnavailable, or ProtocolFailure when a partition stays without a leader.
+        With `may_create` the broker may create these, a moment later, if its `auto.create.topics.enable` says so.
+        Raises BrokerUnavailable, or ProtocolFailure, which names the topic, when a partition stays without a leader.
         """
-        return self._persistently(lambda: self._partition_leaders(topic, may_create))
+        return self._persistently(lambda: self._partition_leaders(topics, may_create))
 
     def init_producer_id(self) -> tuple[int, int]:
         """Return a producer id and epoch for idempotent writing. Raises BrokerUnavailable or ProtocolFailure."""
@@ -165,15 +186,17 @@ class Cluster:
                     raise problem if isinstance(problem, BrokerUnavailable) else ProtocolFailure(str(problem)) from None
             self._sleep(pause_s)
 
-    def _partition_leaders(self, topic: str, may_create: bool) -> dict[int, Address] | None:
-        view = self._view([topic], may_create=may_create)
-        known = view.topics.get(topic)
-        if known is None:
-            raise ProtocolFailure(f"the broker left topic {topic} out of its answer")
-        if known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return None
-        _check(known.error, f"topic {topic}")
-        return {index: _leader_address(view, topic, index) for index in known.partitions}
+    def _partition_leaders(self, topics: Sequence[str], may_create: bool) -> dict[str, dict[int, Address]]:
+        view = self._view(topics, may_create=may_create)
+        leaders = {}
+        for topic in topics:
+            known = view.topics.get(topic)
+            if known is None:
+                raise ProtocolFailure(f"the broker left topic {topic} out of its answer")
+            if known.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                _check(known.error, f"topic {topic}")
+                leaders[topic] = {index: _leader_address(view, topic, index) for index in known.partitions}
+        return leaders
 
     def _init_producer_id(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_MS)
@@ -199,7 +222,19 @@ class Cluster:
     def _list_offsets(
         self, times: Mapping[TopicPartition, int], *, read_committed: bool
     ) -> dict[TopicPartition, int | None]:
+        known = self._last_view
+        if known is not None and all(_address_of_leader(known, *place) is not None for place in times):
+            try:
+                return self._list_offsets_at(known, times, read_committed=read_committed)
+            except (Retriable, BrokerUnavailable) as problem:
+                logger.info("%s; looking for the leaders", problem)
+                self._last_view = None
         view = self._view(sorted({topic for topic, _ in times}))
+        return self._list_offsets_at(view, times, read_committed=read_committed)
+
+    def _list_offsets_at(
+        self, view: ClusterView, times: Mapping[TopicPartition, int], *, read_committed: bool
+    ) -> dict[TopicPartition, int | None]:
         by_leader: dict[Address, list[TopicPartition]] = defaultdict(list)
         for place in times:
             if view.partition(*place) is None:
@@ -228,6 +263,7 @@ class Cluster:
         response = self._ask_anyone(request, MetadataResponse)
         _check(ErrorCode.of(response.error_code), "metadata")
         view.take(request, OLDEST_METADATA, response)
+        self._last_view = view
         return view
 
     def _ask_anyone(self, request: Request, response: type[R]) -> R:
@@ -242,10 +278,18 @@ class Cluster:
         raise BrokerUnavailable("; ".join(problems))
 
     def _ask(self, address: Address, request: Request, response: type[R]) -> R:
+        """Send a request and wait for its response.
+
+        A connection that was open before may be closed by now: brokers close those that were idle for ten minutes, and
+        a stream's triggers may be rarer. Then another one is opened at once, as Kafka's client does.
+        """
+        was_open = address in self._connections
         try:
             return self.connection(address).call(request, response)
         except (OSError, ProtocolFailure) as problem:
             self.drop(address)
+            if was_open and isinstance(problem, ConnectionError):
+                return self._ask(address, request, response)
             if isinstance(problem, ProtocolFailure | BrokerUnavailable):
                 raise
             raise BrokerUnavailable(f"cannot reach {address}: {problem}") from None

@@ -103,7 +103,7 @@ class Connection:
         address, settings = self._address, self._settings
         # Before connecting: unusable files would fail in the same way with every other broker.
         context = self._tls_context()
-        plain = socket.create_connection((address.host, address.port), timeout=settings.connect_timeout_ms / 1000)
+        plain = self._plain_socket()
         if context is None:
             return plain
         try:
@@ -118,6 +118,17 @@ class Connection:
         except BaseException:
             plain.close()
             raise
+
+    def _plain_socket(self) -> socket.socket:
+        address, limit_ms = self._address, self._settings.connect_timeout_ms
+        try:
+            return socket.create_connection((address.host, address.port), timeout=limit_ms / 1000)
+        except TimeoutError:
+            raise BrokerUnavailable(f"{address} did not accept a connection within {limit_ms} ms") from None
+        except OSError as failed:
+            raise BrokerUnavailable(f"cannot reach {address}: {failed.strerror or failed}") from None
+        except ValueError as failed:  # also a broker may advertise what is no name of a host
+            raise BrokerUnavailable(f"{address} is no address: {failed}") from None
 
     def _tls_context(self) -> ssl.SSLContext | None:
         tls = self._settings.security.tls

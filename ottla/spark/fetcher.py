@@ -85,6 +85,8 @@ class RangeFetcher:
         self._position = wanted.start
         self._asked = False
         self._progress_at = monotonic()
+        self._failures = 0
+        """Since the last progress."""
 
     def fetch(self) -> Iterator[Fetched]:
         """Yield the range's batches in order.
@@ -105,6 +107,7 @@ class RangeFetcher:
                 if fetched is not None:
                     yield fetched
                     self._progress_at = self._monotonic()  # the time that the consumer took is not the broker's
+                    self._failures = 0
         finally:
             self._cluster.close()
 
@@ -279,15 +282,22 @@ class RangeFetcher:
         self._progress_at = self._monotonic()
 
     def _recover(self, problem: Exception) -> None:
-        """Drop the connection and the leader, and wait a moment; give up after a long time without progress."""
-        for address in (self._planned_leader, None if self._leader is None else self._leader.address):
-            if address is not None:
-                self._cluster.drop(address)
+        """Drop the connection and the leader, and wait a moment; give up after a long time without progress.
+
+        A broker that cannot be reached, after the look-up too, is a warning: the task may wait for minutes.
+        """
+        address = self._planned_leader or (None if self._leader is None else self._leader.address)
+        if address is not None:
+            self._cluster.drop(address)
+            if isinstance(problem, OSError) and not isinstance(problem, BrokerUnavailable):
+                problem = BrokerUnavailable(f"{address}: {problem}")
         self._leader = self._planned_leader = None
         self._asked = False
         if self._waited_too_long():
             self._give_up(problem)
-        logger.info("%s: %s; trying again", self._where, problem)
+        self._failures += 1
+        is_away = isinstance(problem, OSError) and self._failures == 2
+        logger.log(logging.WARNING if is_away else logging.INFO, "%s: %s; trying again", self._where, problem)
         self._sleep(self._settings.retry_backoff_ms / 1000)
 
     def _waited_too_long(self) -> bool:

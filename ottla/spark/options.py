@@ -8,9 +8,9 @@ Every refusal is an OptionError whose message names the option and says what wou
 
 from __future__ import annotations
 
-import logging
 import re
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ottla.spark.client_options import KAFKA_NAMES, WITHOUT_EFFECT, ClientSettings, client_settings
@@ -20,8 +20,6 @@ from ottla.spark.option_values import boolean, duration_ms, integer, json_partit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-logger = logging.getLogger(__name__)
 
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1  # earliest and latest in the JSON of startingOffsets
 
@@ -105,6 +103,8 @@ class ReadOptions:
     fail_on_data_loss: bool
     include_headers: bool
     client: ClientSettings
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+    """What to log before the query is planned. Not when the options are read: Spark makes a reader in two processes."""
 
 
 _STRATEGIES = ("error", "latest")
@@ -151,10 +151,8 @@ _NO_CATALOG = (
 def read_options(raw: Mapping[str, str]) -> ReadOptions:
     """Read the options of a batch query. Raises OptionError for the first that cannot be used."""
     given, kafka = _sorted_out(raw)
-    _warn_without_effect(given, kafka)
-    for name in _STREAMING_ONLY:
-        if name in given:
-            logger.warning("option %s is ignored in a batch query", name)
+    notices = _without_effect(given, kafka)
+    notices += [f"option {name} is ignored in a batch query" for name in _STREAMING_ONLY if name in given]
     starting, ending = _starting(given, "earliest"), _ending(given)
     if isinstance(starting, Latest):
         raise OptionError("startingOffsets: a batch query cannot start at latest")
@@ -163,23 +161,23 @@ def read_options(raw: Mapping[str, str]) -> ReadOptions:
             if offset == LATEST_OFFSET:
                 raise OptionError(f"startingOffsets: a batch query cannot start at latest (-1) in {topic}-{partition}")
     _check_time_order(starting, ending)
-    return _options(given, kafka, starting, ending, RateLimits())
+    return replace(_options(given, kafka, starting, ending, RateLimits()), warnings=tuple(notices))
 
 
 def stream_options(raw: Mapping[str, str]) -> ReadOptions:
     """Read the options of a stream. Raises OptionError for the first that cannot be used."""
     given, kafka = _sorted_out(raw)
-    _warn_without_effect(given, kafka)
     for name in _BATCH_ONLY:
         if name in given:
             raise OptionError(f"{name}: a stream has no end; leave the option away, or use spark.read")
-    return _options(given, kafka, _starting(given, "latest"), None, _limits(given))
+    options = _options(given, kafka, _starting(given, "latest"), None, _limits(given))
+    return replace(options, warnings=tuple(_without_effect(given, kafka)))
 
 
-def _warn_without_effect(given: Mapping[str, str], kafka: Mapping[str, str]) -> None:
+def _without_effect(given: Mapping[str, str], kafka: Mapping[str, str]) -> list[str]:
     names = without_effect(kafka, WITHOUT_EFFECT)
-    if warning := warning_of([*names, "groupIdPrefix"] if "groupIdPrefix" in given else names):
-        logger.warning("%s", warning)
+    warning = warning_of([*names, "groupIdPrefix"] if "groupIdPrefix" in given else names)
+    return [warning] if warning else []
 
 
 def wants_headers(raw: Mapping[str, str]) -> bool:
@@ -260,11 +258,17 @@ def _selection(given: Mapping[str, str]) -> Subscribe | SubscribePattern | Assig
     if option == "subscribePattern":
         if not value.strip():
             raise OptionError("subscribePattern: no pattern is given")
-        try:
-            return SubscribePattern(re.compile(value.strip()))
-        except re.error as wrong:
-            raise OptionError(f"subscribePattern: {value!r} is no regular expression of Python's: {wrong}") from None
+        return SubscribePattern(_pattern(value.strip()))
     return Assign(json_partition_lists("assign", value))
+
+
+def _pattern(value: str) -> re.Pattern[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)  # what means an operation on sets in Java, and nothing in Python
+        try:
+            return re.compile(value)
+        except (re.error, FutureWarning) as wrong:
+            raise OptionError(f"subscribePattern: {value!r} is no regular expression of Python's: {wrong}") from None
 
 
 def _starting(given: Mapping[str, str], default: str) -> Earliest | Latest | Offsets | Timestamps:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.client_core.partition_queue import PartitionQueue, ProducerIdentity, QueuedBatch
@@ -102,7 +103,8 @@ class Sender:
         self._sleep = sleep
         self._backoff = Backoff(client.retry_backoff_ms, client.retry_backoff_ms)
         self._cluster = Cluster(client, persistent=False)
-        # Responses come in the order of the requests, so other requests than Produce need their own connections.
+        # Responses come in the order of the requests, so other requests than Produce need connections of their own
+        # while these have some in flight. A task begins with such requests, and goes on with their connection.
         self._lines = Cluster(client, persistent=False)
         self._leaders: dict[str, dict[int, Address]] = {}
         self._queues: SendQueues[Batch, Address] = SendQueues(
@@ -139,16 +141,22 @@ class Sender:
         self._cluster.close()
         self._lines.close()
 
-    def partition_count(self, topic: str) -> int:
-        """Return how many partitions a topic has; the broker may create it, if its configuration allows that.
+    def find(self, topics: Iterable[str]) -> None:
+        """Look up topics, those that are not known yet in one request. Before anything else is called about them.
 
-        Raises WriteFailed for a topic that does not exist or may not be written to, and BrokerUnavailable.
+        The broker may create them, if its configuration allows that. Raises WriteFailed for a topic that does not exist
+        or may not be written to, and BrokerUnavailable.
         """
-        if topic not in self._leaders:
-            try:
-                self._leaders[topic] = self._first_leaders(topic)
-            except ProtocolFailure as problem:
-                raise WriteFailed(f"cannot write to topic {topic}: {problem}") from None
+        missing = [topic for topic in topics if topic not in self._leaders]
+        if not missing:
+            return
+        try:
+            self._find_first(missing)
+        except ProtocolFailure as problem:
+            raise WriteFailed(f"cannot write to {problem}") from None
+
+    def partition_count(self, topic: str) -> int:
+        """Return how many partitions a topic has."""
         return len(self._leaders[topic])
 
     def batch_bytes(self, topic: str) -> int:
@@ -178,18 +186,19 @@ class Sender:
 
     # Questions --------------------------------------------------------------------------------------------------
 
-    def _first_leaders(self, topic: str) -> dict[int, Address]:
-        """Return the leaders of a topic, which the broker may have to create first. An unknown name fails in seconds:
-        unlike a broker that is away, it is a mistake in the query.
+    def _find_first(self, missing: list[str]) -> None:
+        """Find topics, which the broker may have to create first. An unknown name fails in seconds: unlike a broker
+        that is away, it is a mistake in the query.
         """
         for attempts_left in range(self._client.offset_retries, -1, -1):
-            found = self._patiently(lambda: self._cluster.partition_leaders(topic, may_create=True))
-            if found is not None:
-                return found
+            self._leaders |= self._patiently(partial(self._cluster.partition_leaders, missing, may_create=True))
+            missing = [topic for topic in missing if topic not in self._leaders]
+            if not missing:
+                return
             if attempts_left:
                 self._sleep(self._client.offset_retry_interval_ms / 1000)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise WriteFailed(f"cannot write to topic {topic}: the broker answered {unknown.name} ({unknown.message})")
+        raise WriteFailed(f"cannot write to topic {missing[0]}: the broker answered {unknown.name} ({unknown.message})")
 
     def _patiently(self, question: Callable[[], T]) -> T:
         """Repeat a request until it is answered, for at most `kafka.delivery.timeout.ms`."""
@@ -214,21 +223,21 @@ class Sender:
         place = (batch.topic, batch.body.partition)
         queue = self._by_place.get(place)
         if queue is None:
-            self.partition_count(batch.topic)
             self._check_partition(*place)
             queue = self._by_place[place] = PartitionQueue(*place)
         return queue
 
     def _find_leaders(self) -> None:
         """Look up the leaders of the unacknowledged batches; a deleted topic ends the task."""
-        for topic in sorted({queue.topic for queue in self._queues.active}):
-            try:
-                leaders = self._cluster.partition_leaders(topic, may_create=False)
-            except ProtocolFailure as problem:
-                raise Retriable(str(problem)) from None
-            if leaders is None:
+        topics = sorted({queue.topic for queue in self._queues.active})
+        try:
+            found = self._cluster.partition_leaders(topics, may_create=False)
+        except ProtocolFailure as problem:
+            raise Retriable(str(problem)) from None
+        for topic in topics:
+            if topic not in found:
                 raise WriteFailed(f"topic {topic} was deleted while it was written to")
-            self._leaders[topic] = leaders
+        self._leaders |= found
         for queue in self._queues.active:
             self._check_partition(queue.topic, queue.partition)
         self._queues.needs_metadata = False
@@ -264,7 +273,7 @@ class Sender:
     def _transmit(self, address: Address, batches: list[Batch]) -> None:
         self._queues.sent(address)
         try:
-            connection = self._lines.connection(address)
+            connection = self._lines.connection(address, spare=self._cluster)
             version = connection.version(ApiKey.PRODUCE, at_most=LAST_VERSION_WITH_TOPIC_NAMES)
             if self._settings.compression is Compression.ZSTD and version < _ZSTD_SINCE:
                 raise WriteFailed(f"{address} does not take zstd, which Kafka does since 2.1")
@@ -289,7 +298,8 @@ class Sender:
     def _lose(self, address: Address, batches: list[Batch], problem: OSError) -> None:
         """Drop a broken connection, and with it all requests in flight on it."""
         self._lines.drop(address)
-        self._note(problem)
+        named = problem if isinstance(problem, BrokerUnavailable) else BrokerUnavailable(f"{address}: {problem}")
+        self._note(named)
         lost = [batches, *(sent.batches for sent in self._in_flight if sent.address == address)]
         self._in_flight = deque(sent for sent in self._in_flight if sent.address != address)
         error = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(problem))

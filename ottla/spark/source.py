@@ -8,6 +8,7 @@ data source.
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from ottla.spark.options import ReadOptions
     from ottla.spark.stream_reader import OttlaStreamReader, RefusedStream
     from ottla.spark.writer import BatchWriter, StreamWriter
+
+logger = logging.getLogger(__name__)
 
 FORMAT = "ottla"
 
@@ -73,13 +76,16 @@ class OttlaDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return the writer of a batch query. Mode overwrite is refused, since records are always appended."""
         from ottla.spark.errors import OptionError
+        from ottla.spark.option_names import warn_once
         from ottla.spark.write_options import write_options
         from ottla.spark.writer import BatchWriter
 
         with reported_in_one_line():
             if overwrite:
                 raise OptionError('a topic is not overwritten, records are appended to it: write.mode("append")')
-            return BatchWriter(write_options(self.options, schema))
+            options = write_options(self.options, schema)
+        warn_once(options.warning)
+        return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
         """Return the writer of a micro-batch; in output mode complete (`overwrite`) each appends the whole result."""
@@ -102,6 +108,8 @@ class RangeReader(DataSourceReader):
         from ottla.spark.cluster import Cluster
         from ottla.spark.planner import plan
 
+        for warning in self._options.warnings:
+            logger.warning("%s", warning)
         with reported_in_one_line(), closing(Cluster(self._options.client)) as cluster:
             return [RangePartition(wanted) for wanted in plan(self._options, cluster)]
 

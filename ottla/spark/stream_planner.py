@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.spark.errors import DataLoss
 from ottla.spark.planner import (
@@ -41,6 +41,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class _Planned(NamedTuple):
+    """A micro-batch's end, and what the cluster answered when it was planned."""
+
+    end: StreamOffsets
+    topics: Mapping[str, TopicInfo]
+    lasts: Mapping[TopicPartition, int]
+
+
 class StreamPlanner:
     """Plans one stream's micro-batches. `monotonic` gives seconds, for `maxTriggerDelay`."""
 
@@ -49,14 +57,27 @@ class StreamPlanner:
         self._monotonic = monotonic
         self._must_end = False
         self._target: StreamOffsets | None = None
+        self._initial: StreamOffsets | None = None
         self._held: Mapping[TopicPartition, int] = {}
         """Partitions whose ends are the stream's start, until the first batch is planned."""
         self._last_batch_at: float | None = None
+        self._planned: _Planned | None = None
+        """The last batch, if the cluster was asked for its end: its ranges, a moment later, need not ask again."""
+        self._reported: set[str] = set()
+        """Losses that were logged since the last batch: one that waits for more records is planned again and again."""
         self.newest: StreamOffsets | None = None
         """The ends of the logs at the last request."""
 
     def initial(self, cluster: ClusterView) -> StreamOffsets:
-        """Return the start of a new stream. Raises OptionError or DataLoss when the options do not fit the topics."""
+        """Return the start of a new stream. Raises OptionError or DataLoss when the options do not fit the topics.
+
+        Spark asks twice in the first batch, for its end and for its ranges. Both answers are the same.
+        """
+        if self._initial is None:
+            self._initial = self._find_initial(cluster)
+        return self._initial
+
+    def _find_initial(self, cluster: ClusterView) -> StreamOffsets:
         options = self._options
         topics = select_topics(options, cluster)
         partitions = _partitions(topics)
@@ -92,7 +113,12 @@ class StreamPlanner:
         ends of batches: after a crash in the first one Spark calls `initial` again, which is later by then, and the
         records in between would be in no batch. Spark's own source keeps its start in a file of the checkpoint.
         """
-        ends = self.newest = self._target or self._ends(cluster)
+        topics: Mapping[str, TopicInfo] | None = None
+        ends = self._target
+        if ends is None:
+            topics = select_topics(self._options, cluster, must_exist=False)
+            ends = StreamOffsets(last_offsets(cluster, _partitions(topics)), _ids(topics))
+        self.newest = ends
         if self._must_end:
             self._target = ends
         begins = self._begins(start, ends, cluster)
@@ -103,10 +129,13 @@ class StreamPlanner:
         self._held = {}
         if not take_all and self._is_too_early(sum(waiting.values())):
             return start
+        self._reported.clear()
         takes = waiting if take_all or most is None else share_out(waiting, most)
         if any(takes.values()):
             self._last_batch_at = self._monotonic()
-        return StreamOffsets({place: begin + takes[place] for place, begin in begins.items()}, ends.topic_ids)
+        end = StreamOffsets({place: begin + takes[place] for place, begin in begins.items()}, ends.topic_ids)
+        self._planned = None if topics is None else _Planned(end, topics, ends.positions)
+        return end
 
     def ranges(self, start: StreamOffsets, end: StreamOffsets, cluster: ClusterView) -> list[OffsetRange]:
         """Return the ranges of a micro-batch, one per task. Raises DataLoss.
@@ -121,19 +150,18 @@ class StreamPlanner:
         if not wanted:
             return []
         present = []
-        existing = self._existing(wanted, cluster)
+        planned = self._planned if self._planned is not None and self._planned.end == end else None
+        topics = cluster.describe(sorted({part.topic for part in wanted})) if planned is None else planned.topics
+        existing = self._existing(wanted, topics)
         places = [(part.topic, part.partition) for part in existing]
-        firsts, lasts = first_offsets(cluster, places), last_offsets(cluster, places)
+        firsts = first_offsets(cluster, places)
+        lasts = last_offsets(cluster, places) if planned is None else planned.lasts
         lasts = log_ends(cluster, lasts, {(part.topic, part.partition): part.end for part in existing}, self._options)
         for part, place in zip(existing, places, strict=True):
             left = present_part(part, firsts[place], lasts[place], self._options)
             if left.start < left.end:
                 present.append(left)
         return split(present, self._options.min_partitions, self._options.max_records_per_partition)
-
-    def _ends(self, cluster: ClusterView) -> StreamOffsets:
-        topics = select_topics(self._options, cluster, must_exist=False)
-        return StreamOffsets(last_offsets(cluster, _partitions(topics)), _ids(topics))
 
     def _begins(self, start: StreamOffsets, ends: StreamOffsets, cluster: ClusterView) -> dict[TopicPartition, int]:
         """Return where each existing partition continues.
@@ -166,16 +194,15 @@ class StreamPlanner:
             else:
                 begins[place] = start.positions[place]
         for place, first in first_offsets(cluster, appeared).items() if appeared else ():
-            if first > 0:
+            if first > 0 and self._options.fail_on_data_loss:  # else `ranges` logs it, once
                 self._lose(f"{place[0]}-{place[1]} is new to the stream, and its log starts at {first} already")
             begins[place] = min(first, ends.positions[place])
         return begins
 
-    def _existing(self, wanted: list[OffsetRange], cluster: ClusterView) -> list[OffsetRange]:
-        known = cluster.describe(sorted({part.topic for part in wanted}))
+    def _existing(self, wanted: list[OffsetRange], topics: Mapping[str, TopicInfo]) -> list[OffsetRange]:
         existing = []
         for part in wanted:
-            info = known.get(part.topic)
+            info = topics.get(part.topic)
             if info is None or part.partition not in info.partitions:
                 self._lose(f"{part} is to be read, but does not exist any more")
             elif part.topic_id.int and info.topic_id.int and part.topic_id != info.topic_id:
@@ -196,7 +223,9 @@ class StreamPlanner:
     def _lose(self, problem: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLoss(f"{problem}; failOnDataLoss=false would continue with the existing records")
-        logger.warning("%s; continuing with the existing records", problem)
+        if problem not in self._reported:
+            self._reported.add(problem)
+            logger.warning("%s; continuing with the existing records", problem)
 
 
 def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:

@@ -109,6 +109,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from ottla.spark.stream_planner import StreamPlanner
 
         if self._cluster is None or self._planner is None:
+            for warning in self._options.warnings:
+                logger.warning("%s", warning)
             self._cluster = Cluster(self._options.client)
             self._planner = StreamPlanner(self._options, time.monotonic)
         return self._planner, self._cluster

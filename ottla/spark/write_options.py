@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.spark.client_options import ClientSettings
 from ottla.spark.errors import OptionError, SchemaError
-from ottla.spark.option_names import KAFKA_PREFIX, unknown, warn_once, warning_of, without_effect
+from ottla.spark.option_names import KAFKA_PREFIX, unknown, warning_of, without_effect
 from ottla.spark.option_values import boolean, shown
 from ottla.spark.producer_options import KAFKA_NAMES, WITHOUT_EFFECT, ProducerSettings, producer_settings
 
@@ -53,6 +53,8 @@ class WriteOptions:
     columns: frozenset[str]
     client: ClientSettings
     producer: ProducerSettings
+    warning: str
+    """About options without effect; an empty text for none."""
 
 
 def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
@@ -77,12 +79,16 @@ def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
         elif name not in _FROM_SPARK:
             known = {"topic", "includeTimestamp", *KAFKA_NAMES}
             raise OptionError(unknown(key, known, "topic, includeTimestamp and kafka.*"))
-    columns = _check_columns(schema, include_timestamp)
+    ignored = frozenset() if topic is None else frozenset({"topic"})
+    columns = _check_columns(schema, ignored if include_timestamp else ignored | {"timestamp"})
+    if include_timestamp and "timestamp" not in columns:
+        written = "which includeTimestamp=true is to write"
+        raise SchemaError(f"there is no column timestamp, {written}; the rows have {_listed(schema)}")
     if topic is None and "topic" not in columns:
         raise OptionError("no topic: give option topic, or the rows a column topic")
     client, producer = producer_settings(kafka)
-    warn_once(warning_of(without_effect(kafka, WITHOUT_EFFECT)))
-    return WriteOptions(topic, columns - {"topic"} if topic is not None else columns, client, producer)
+    warnings = [warning_of(without_effect(kafka, WITHOUT_EFFECT)), _other_case(schema, columns)]
+    return WriteOptions(topic, columns, client, producer, "; ".join(filter(None, warnings)))
 
 
 def checked_topic(name: str) -> str:
@@ -92,10 +98,11 @@ def checked_topic(name: str) -> str:
     return name
 
 
-def _check_columns(schema: StructType, include_timestamp: bool) -> frozenset[str]:
+def _check_columns(schema: StructType, ignored: frozenset[str]) -> frozenset[str]:
+    """Return which of the sink's columns, other than the `ignored` ones, the rows have. Raises SchemaError."""
     found = set()
     for field in schema.fields:
-        if field.name not in _COLUMNS or (field.name == "timestamp" and not include_timestamp):
+        if field.name not in _COLUMNS or field.name in ignored:
             continue
         if field.name in found:
             raise SchemaError(f"there are two columns {field.name}")
@@ -104,11 +111,20 @@ def _check_columns(schema: StructType, include_timestamp: bool) -> frozenset[str
         if kind not in allowed:
             raise SchemaError(f"column {field.name} is {kind}; a sink needs {' or '.join(allowed)}")
         found.add(field.name)
-    have = ", ".join(field.name for field in schema.fields)
-    if include_timestamp and "timestamp" not in found:
-        raise SchemaError(
-            f"there is no column timestamp, which includeTimestamp=true is to write; the rows have {have}"
-        )
     if "value" not in found:
-        raise SchemaError(f"there is no column value, which becomes the records' value; the rows have {have}")
+        raise SchemaError(
+            f"there is no column value, which becomes the records' value; the rows have {_listed(schema)}"
+        )
     return frozenset(found)
+
+
+def _other_case(schema: StructType, found: frozenset[str]) -> str:
+    """Return a warning about a column `Key`: Spark's SQL takes it for `key`, and its Kafka sink does not."""
+    decisive = {"key", "headers", "partition"} - found
+    names = [field.name for field in schema.fields if field.name.lower() in decisive]
+    wanted = ", ".join(name.lower() for name in names)
+    return f"column {', '.join(names)} is not written: rename it to {wanted}, in lower case" if names else ""
+
+
+def _listed(schema: StructType) -> str:
+    return ", ".join(field.name for field in schema.fields)

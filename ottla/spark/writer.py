@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ottla.spark.errors import WriteFailed, reported_in_one_line
+from ottla.spark.option_names import warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.arrow.encoder import Rows
-    from ottla.spark.sender import Sender
+    from ottla.spark.sender import Batch, Sender
     from ottla.spark.write_options import WriteOptions
 
 CHUNK_BYTES = 8 * 1024 * 1024
@@ -65,10 +66,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write_rows(iterator, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Do nothing: the tasks' records are in the log."""
+        """Warn about options without effect; the tasks' records are in the log.
+
+        Spark calls `streamWriter` in two processes, and this in one of them.
+        """
+        warn_once(self._options.warning)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Do nothing: the tasks' records stay in the log, and are written again when Spark runs the batch again."""
+        """Warn as `commit` does; the tasks' records stay in the log, and are written again with the batch."""
+        warn_once(self._options.warning)
 
 
 def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
@@ -109,13 +115,15 @@ class _Task:
         self._next_partition: dict[str, int] = {}
 
     def write(self, table: pa.Table) -> None:
+        """Send a table's rows: batches of all its topics together, so that they share requests."""
         if self._options.topic is not None:
-            self._write_topic(self._options.topic, table)
-            return
-        for topic, rows in _by_topic(table):
-            self._write_topic(topic, rows)
+            tables = {self._options.topic: table}
+        else:
+            tables = _by_topic(table)
+        self._sender.find(tables)
+        self._sender.send([batch for topic, rows in tables.items() for batch in self._encoded(topic, rows)])
 
-    def _write_topic(self, topic: str, table: pa.Table) -> None:
+    def _encoded(self, topic: str, table: pa.Table) -> list[Batch]:
         from ottla.arrow.encoder import encode_rows
         from ottla.arrow.errors import UnsendableRow
         from ottla.spark.sender import Batch
@@ -132,10 +140,9 @@ class _Task:
             most_name="kafka.max.request.size",
         )
         try:
-            batches = [Batch(topic, body, now_ms) for body in bodies]
+            return [Batch(topic, body, now_ms) for body in bodies]
         except UnsendableRow as refused:
             raise WriteFailed(str(refused)) from None
-        self._sender.send(batches)
 
     def _rows(self, table: pa.Table, now_ms: int) -> Rows:
         from ottla.arrow.encoder import Rows, as_binary
@@ -162,7 +169,8 @@ class _Task:
             named = given.is_valid().to_numpy(zero_copy_only=False)
             chosen[named] = given.drop_null().to_numpy()
             if len(wrong := chosen[named][(chosen[named] < 0) | (chosen[named] >= count)]):
-                raise WriteFailed(f"column partition says {wrong[0]}, topic {topic} has partitions 0 to {count - 1}")
+                problem = f"column partition says {wrong[0]}, topic {topic} has partitions 0 to {count - 1}"
+                raise WriteFailed(f"{problem}; without the column, the key decides")
         left = chosen < 0
         if rows.keys is not None and left.any():
             keyed = left & rows.keys.is_valid().to_numpy(zero_copy_only=False)
@@ -194,14 +202,24 @@ def _milliseconds(column: pa.ChunkedArray, now_ms: int) -> npt.NDArray[np.int64]
     return found
 
 
-def _by_topic(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows of each topic in the column, in the order of the topics' first rows."""
-    import pyarrow.compute as pc
+def _by_topic(table: pa.Table) -> dict[str, pa.Table]:
+    """Return the rows of each topic in the column, in the order of the topics' first rows."""
+    import numpy as np
 
     from ottla.spark.write_options import checked_topic
 
     names = table["topic"].combine_chunks()
     if names.null_count:
         raise WriteFailed("column topic is null in a row; option topic would send all rows to one")
-    for name in pc.unique(names).to_pylist():
-        yield checked_topic(name), table.filter(pc.equal(names, name))
+    encoded = names.dictionary_encode()  # numbers the topics in the order of their first rows
+    topics = [checked_topic(name) for name in encoded.dictionary.to_pylist()]
+    if len(topics) == 1:
+        return {topics[0]: table}
+    numbers = encoded.indices.to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    edges = np.searchsorted(numbers[order], np.arange(len(topics) + 1))
+    together = table.take(order)
+    return {
+        topic: together.slice(first, last - first)
+        for topic, first, last in zip(topics, edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    }

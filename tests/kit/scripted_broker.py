@@ -92,6 +92,12 @@ class ScriptedBroker:
         for thread in self._threads:
             thread.join(10)
 
+    def hang_up(self) -> None:
+        """Close every connection, and go on accepting others."""
+        for peer in self._peers:
+            with suppress(OSError):  # not connected any more
+                peer.shutdown(socket.SHUT_RDWR)
+
     def count(self, api_key: ApiKey) -> int:
         """How many requests of this API came."""
         return sum(key == api_key for key, _, _ in self.requests)

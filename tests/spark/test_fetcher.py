@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -228,6 +229,52 @@ def planned(broker: ScriptedBroker, **given: str) -> OffsetRange:
     with closing(Cluster(options.client)) as cluster:
         (wanted,) = plan(options, cluster)
     return wanted
+
+
+def test_a_plan_describes_the_topic_once_and_asks_for_each_end_of_the_logs_once(broker: ScriptedBroker) -> None:
+    planned(broker)
+    assert (broker.count(ApiKey.METADATA), broker.count(ApiKey.LIST_OFFSETS)) == (1, 2)
+    planned(broker, startingTimestamp="3", endingTimestamp="9")
+    assert (broker.count(ApiKey.METADATA), broker.count(ApiKey.LIST_OFFSETS)) == (2, 6)
+
+
+def test_a_connection_that_the_broker_has_closed_is_opened_again_at_once(broker: ScriptedBroker) -> None:
+    """Brokers close idle ones, after ten minutes, and a stream may have a trigger every hour."""
+    options = options_for(broker, fetchOffset__numRetries="0")
+    with closing(Cluster(options.client)) as cluster:
+        for closed in range(3):
+            assert list(cluster.describe(["t"])) == ["t"]
+            broker.hang_up()
+            assert broker.count(ApiKey.API_VERSIONS) == 1 + closed
+        broker.stop()
+        with pytest.raises(BrokerUnavailable, match="Connection refused"):
+            cluster.describe(["t"])
+
+
+@pytest.mark.parametrize("failure", [None, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_leader_that_fails_while_a_query_is_planned_is_looked_up_at_once(
+    failure: ErrorCode | None, broker: ScriptedBroker
+) -> None:
+    """Without the pause between attempts: leaders move, and the plan knows them from a moment ago."""
+    old = ScriptedBroker()
+    old.topics = dict(broker.topics)
+
+    def refuse(request: Any, version: int) -> Response | None:
+        broker.topics["t"].leader_port = broker.port
+        if failure is None:
+            return None
+        response = broker.list_offsets(request, version)
+        assert isinstance(response, ListOffsetsResponse)
+        response.topics[0].partitions[0].error_code = int(failure)
+        return response
+
+    old.answers[ApiKey.LIST_OFFSETS] = refuse
+    with old.running():
+        broker.topics["t"].leader_port = old.port
+        assert planned(broker, fetchOffset__numRetries="0").end == 30
+    assert old.count(ApiKey.LIST_OFFSETS) == 1
+    assert broker.count(ApiKey.LIST_OFFSETS) == 2
+    assert broker.count(ApiKey.METADATA) == 2
 
 
 def test_a_task_that_knows_the_leader_asks_for_no_metadata(broker: ScriptedBroker) -> None:
@@ -556,6 +603,71 @@ def test_a_broker_that_does_not_answer_in_time_is_given_up(broker: ScriptedBroke
                 kafka__request__timeout__ms="50",
                 fetchOffset__numRetries="0",
             )
+
+
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port: int = unused.getsockname()[1]
+    return port
+
+
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [
+        ("127.0.0.1", r"^cannot reach 127\.0\.0\.1:\d+: Connection refused; brokers give clients that address"),
+        (
+            "broker.invalid",
+            r"^cannot reach broker\.invalid:\d+: .*; brokers give clients that address \(advertised.list",
+        ),
+        ("a..b", r"^a\.\.b:\d+ is no address: .*; brokers give clients that address"),
+    ],
+)
+def test_an_advertised_address_that_cannot_be_reached_is_said_to_be_one(
+    host: str, says: str, broker: ScriptedBroker
+) -> None:
+    """The bootstrap server answers, and names an address of its container, or of a network that is another one here."""
+    broker.topics["t"].leader_port = unused_port()
+
+    def elsewhere(request: Request, version: int) -> Response:
+        response = broker.metadata(request, version)
+        assert isinstance(response, MetadataResponse)
+        for each in response.brokers:
+            each.host = host
+        return response
+
+    broker.answers[ApiKey.METADATA] = elsewhere
+    with pytest.raises(BrokerUnavailable, match=says):
+        read(broker, fetchOffset__numRetries="0")
+
+
+def test_a_server_that_accepts_no_connection_is_said_to_accept_none(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object, **__: object) -> None:
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr("ottla.spark.connection.socket.create_connection", late)
+    with pytest.raises(BrokerUnavailable, match=rf"^{broker.bootstrap} did not accept a connection within 700 ms$"):
+        read(broker, fetchOffset__numRetries="0", kafka__socket__connection__setup__timeout__ms="700")
+
+
+@pytest.mark.parametrize("failure", ["refused", "late"])
+def test_a_task_that_waits_for_a_broker_names_it_and_warns_once(
+    failure: str, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A minute later an executor's log must show what it waits for."""
+    wanted = planned(broker)
+    port = broker.port
+    given = {"kafkaConsumer__pollTimeoutMs": "300", "kafka__retry__backoff__ms": "20"}
+    if failure == "refused":
+        broker.stop()
+    else:
+        given |= {"kafka__request__timeout__ms": "20", "kafka__fetch__max__wait__ms": "0"}
+        broker.answers[ApiKey.FETCH] = lambda request, version: time.sleep(0.1)
+    with pytest.raises(BrokerUnavailable, match=rf"^no progress in t-0 \[0, 30\) for 300 ms: .*127\.0\.0\.1:{port}"):
+        read(broker, wanted, **given)
+    (warning,) = (record.message for record in caplog.records if record.levelno == logging.WARNING)
+    assert f"127.0.0.1:{port}" in warning
 
 
 def test_questions_are_asked_again_as_often_as_the_option_says(

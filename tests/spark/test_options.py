@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import pickle
+import socket
+
 import pytest
 from pyspark.sql.types import StructType
 
 from ottla.spark import option_names
-from ottla.spark.errors import OptionError
+from ottla.spark.errors import BrokerUnavailable, OptionError, SchemaError
 from ottla.spark.option_values import Address
 from ottla.spark.options import (
     Assign,
@@ -21,6 +24,7 @@ from ottla.spark.options import (
 )
 from ottla.spark.producer_options import producer_settings
 from ottla.spark.source import OttlaDataSource
+from ottla.spark.write_options import write_options
 
 LEAST = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "t"}
 
@@ -115,17 +119,32 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_options_without_effect_get_one_warning_that_names_them(caplog: pytest.LogCaptureFixture) -> None:
     given = {"groupIdPrefix": "g", "kafka.session.timeout.ms": "1", "kafka.group.id": "g", "kafka.check.crcs": "true"}
     for read in (read_options, stream_options):
-        caplog.clear()
-        read(LEAST | given)
-        (warning,) = warnings_of(caplog)
+        (warning,) = read(LEAST | given).warnings
         assert warning.startswith("options groupIdPrefix, kafka.group.id, kafka.session.timeout.ms have no effect: ")
-    caplog.clear()
-    read_options(LEAST | {"kafka.client.rack": "a"})
-    assert warnings_of(caplog)[0].startswith("option kafka.client.rack has no effect: ")
-    caplog.clear()
+        (warning,) = read(LEAST | {"kafka.client.rack": "a"}).warnings
+        assert warning.startswith("option kafka.client.rack has no effect: ")
     wants_headers(LEAST | given)  # what Spark asks beside, of the same options
-    options()
+    assert not options().warnings
     assert not warnings_of(caplog)
+
+
+def test_a_query_logs_a_warning_when_it_is_planned_and_its_stream_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark makes the reader of a stream in two processes: in one that plans, and in one that pickles it for tasks."""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    quick = {"kafka.bootstrap.servers": address, "groupIdPrefix": "g", "fetchOffset.numRetries": "0"}
+    schema = StructType().add("offset", "long")
+    source = OttlaDataSource(LEAST | quick)
+    batch, stream, pickled = source.reader(schema), source.streamReader(schema), source.streamReader(schema)
+    assert pickle.loads(pickle.dumps(pickled)) is not None
+    assert not warnings_of(caplog)
+    with pytest.raises(BrokerUnavailable):
+        batch.partitions()
+    assert len(warnings_of(caplog)) == 1
+    for _ in range(2):
+        with pytest.raises(BrokerUnavailable):
+            stream.initialOffset()
+    assert len(warnings_of(caplog)) == 2
 
 
 @pytest.fixture
@@ -137,11 +156,14 @@ def _no_warning_yet() -> None:
 def test_a_sinks_options_without_effect_get_one_warning_however_many_batches_there_are(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Spark makes a writer for every micro-batch, in the same process."""
+    """Spark makes a writer for every micro-batch, in two processes, and ends the batch in one of them."""
     given = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
     schema = StructType().add("value", "binary")
-    for _ in range(3):
-        OttlaDataSource(given | {"kafka.linger.ms": "5", "kafka.retries": "3"}).streamWriter(schema, False)
+    for batch_id in range(3):
+        writer = OttlaDataSource(given | {"kafka.linger.ms": "5", "kafka.retries": "3"}).streamWriter(schema, False)
+        if not batch_id:
+            assert not warnings_of(caplog)
+        (writer.abort if batch_id == 1 else writer.commit)([], batch_id)
     (warning,) = warnings_of(caplog)
     assert warning.startswith("options kafka.linger.ms, kafka.retries have no effect: ")
     caplog.clear()
@@ -149,6 +171,29 @@ def test_a_sinks_options_without_effect_get_one_warning_however_many_batches_the
         OttlaDataSource(given | {"kafka.linger.ms": "5"}).writer(schema, False)
         OttlaDataSource(given).writer(schema, False)
     assert len(warnings_of(caplog)) == 1
+
+
+SINK = {"kafka.bootstrap.servers": "h:1"}
+
+
+def test_option_topic_wins_over_a_column_topic_of_any_type() -> None:
+    """It may be what the rows are about, as in a table of topic models."""
+    schema = StructType().add("value", "binary").add("topic", "integer")
+    written = write_options(SINK | {"topic": "t"}, schema)
+    assert (written.topic, written.columns) == ("t", {"value"})
+    with pytest.raises(SchemaError, match="column topic is int; a sink needs string"):
+        write_options(SINK, schema)
+
+
+def test_a_sinks_column_in_another_case_is_not_written_and_gets_a_warning() -> None:
+    schema = StructType().add("value", "binary").add("Key", "binary").add("TIMESTAMP", "timestamp").add("Value", "long")
+    written = write_options(SINK | {"topic": "t"}, schema)
+    assert written.columns == {"value"}
+    assert written.warning == "column Key is not written: rename it to key, in lower case"
+    written = write_options(SINK | {"topic": "t", "kafka.retries": "3"}, schema.add("key", "string"))
+    assert written.columns == {"value", "key"}
+    assert written.warning.startswith("option kafka.retries has no effect: ")
+    assert "Key" not in written.warning
 
 
 @pytest.mark.parametrize(
@@ -165,9 +210,10 @@ def test_a_sinks_option_without_effect_needs_a_value_that_kafka_would_take(given
         producer_settings({"kafka.bootstrap.servers": "h:1"} | given)
 
 
-def test_limits_per_trigger_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    assert options(maxOffsetsPerTrigger="5") == options()
-    assert "maxOffsetsPerTrigger is ignored" in caplog.text
+def test_limits_per_trigger_are_ignored_with_a_warning() -> None:
+    ignored = options(maxOffsetsPerTrigger="5")
+    assert ignored == options()
+    assert ignored.warnings == ("option maxOffsetsPerTrigger is ignored in a batch query",)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +283,11 @@ def test_bootstrap_servers_and_a_selection_must_be_given() -> None:
         read_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": " "})
     with pytest.raises(OptionError, match="no regular expression"):
         read_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": "("})
+    # In Java, any lower letter but g; in Python a warning, and a class that no topic's name has a match for.
+    with pytest.raises(OptionError, match=r"no regular expression of Python's: Possible set intersection at position"):
+        read_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": "c-[a-z&&[^g]]"})
+    with pytest.raises(OptionError, match="'committed' is neither read_uncommitted nor read_committed"):
+        options(kafka__isolation__level="committed")
     for wrong in ('{"t":[]}', '{"t":[-1]}', '{"t":["0"]}', '{"t":0}', "t", "[" * 100_000):
         with pytest.raises(OptionError, match=r"^assign: "):
             read_options({"kafka.bootstrap.servers": "h:1", "assign": wrong})

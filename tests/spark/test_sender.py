@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -131,6 +132,7 @@ def write(broker: ScriptedBroker, count: int = 60, clock: Clock | None = None, *
     sender = Sender(client, producer, monotonic=clock.monotonic, sleep=clock.sleep)
     try:
         rows = Rows(None, pa.array([b"%d" % i for i in range(count)], pa.large_binary()), None)
+        sender.find(["t"])
         partitions = np.arange(count) % sender.partition_count("t")
         bodies = encode_rows(rows, partitions, batch_bytes=producer.batch_bytes, most_bytes=producer.max_request_bytes)
         sender.send([Batch("t", body, 1_700_000_000_000) for body in bodies])
@@ -158,6 +160,12 @@ def test_everything_is_written_once_in_order_with_a_batch_of_each_partition_in_a
     header = parse_header(first.topic_data[0].partition_data[0].records)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (101, 0, 0)
     assert header.max_timestamp == 1_700_000_000_000
+
+
+def test_a_task_writes_on_the_connection_of_its_first_requests(broker: ScriptedBroker, log: Log) -> None:
+    """A micro-batch is many short tasks; with TLS and SASL, connections are most of their work."""
+    assert write(broker) == 60
+    assert broker.count(ApiKey.API_VERSIONS) == 1
 
 
 @pytest.mark.parametrize(
@@ -245,7 +253,7 @@ def test_once_a_batch_was_split_the_next_ones_of_the_topic_are_smaller(broker: S
     client, producer = producer_settings({"kafka.bootstrap.servers": broker.bootstrap, "kafka.batch.size": "1000"})
     rows = Rows(None, pa.array([b"%d" % i for i in range(100)], pa.large_binary()), None)
     with closing(Sender(client, producer)) as sender:
-        sender.partition_count("t")
+        sender.find(["t"])
         refused = []
         for _ in range(2):
             log.requests.clear()
@@ -273,7 +281,7 @@ def test_a_split_batch_keeps_times_and_headers(broker: ScriptedBroker, log: Log)
     client, producer = producer_settings({"kafka.bootstrap.servers": broker.bootstrap})
     with closing(Sender(client, producer)) as sender:
         bodies = encode_rows(rows, np.zeros(9, np.int64), batch_bytes=10_000, most_bytes=10_000)
-        sender.partition_count("t")
+        sender.find(["t"])
         sender.send([Batch("t", body, 1_700_000_000_000) for body in bodies])
         sender.flush()
     written = [(batch, decode_batch(batch)) for batch in log.partitions[0].batches]
@@ -341,6 +349,31 @@ def test_an_unknown_topic_is_reported_by_name(broker: ScriptedBroker, log: Log) 
     assert clock.now == 3  # a mistake in the query is not waited for like a broker
 
 
+def test_a_topic_that_does_not_exist_is_named_among_those_that_do(broker: ScriptedBroker) -> None:
+    broker.topics["u"] = ScriptedTopic({0: ScriptedLog()})
+    client, producer = producer_settings({"kafka.bootstrap.servers": broker.bootstrap})
+    clock = Clock()
+    says = r"^cannot write to topic none: the broker answered UNKNOWN_TOPIC_OR_PARTITION"
+    with closing(Sender(client, producer, monotonic=clock.monotonic, sleep=clock.sleep)) as sender:
+        with pytest.raises(WriteFailed, match=says):
+            sender.find(["t", "none", "u"])
+        asked = [[topic.name for topic in request.topics] for _, _, request in broker.requests[1:]]  # type: ignore[attr-defined]  # MetadataRequests
+        assert asked == [["none", "t", "u"], ["none"], ["none"], ["none"]]
+        sender.find(["u", "t"])
+        assert [sender.partition_count(topic) for topic in ("t", "u")] == [3, 1]
+
+
+def test_a_topic_that_may_not_be_written_to_is_named_once(broker: ScriptedBroker) -> None:
+    def refuse(request: Request, version: int) -> Response:
+        code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        topic = MetadataResponse.MetadataResponseTopic(error_code=code, name="t", partitions=[])
+        return MetadataResponse(brokers=[], topics=[topic])
+
+    broker.answers[ApiKey.METADATA] = refuse
+    with pytest.raises(WriteFailed, match=r"^cannot write to topic t: the broker answered TOPIC_AUTHORIZATION_FAILED"):
+        write(broker)
+
+
 def test_a_leader_elsewhere_is_followed(broker: ScriptedBroker, log: Log) -> None:
     other = ScriptedBroker()
     elsewhere = Log(other)
@@ -364,6 +397,14 @@ def test_no_broker_is_an_error_when_the_time_is_up(broker: ScriptedBroker, log: 
     with pytest.raises(BrokerUnavailable, match=said):
         write(broker, clock=clock, kafka__delivery__timeout__ms="45000")
     assert 45 <= clock.now < 46
+
+
+def test_a_broker_that_does_not_answer_is_named_when_the_time_is_up(broker: ScriptedBroker, log: Log) -> None:
+    broker.answers[ApiKey.PRODUCE] = lambda request, version: time.sleep(0.1)
+    limits = {"kafka__delivery__timeout__ms": "500", "kafka__request__timeout__ms": "20"}
+    said = rf"^60 records not written within kafka\.delivery\.timeout\.ms 500: 127\.0\.0\.1:{broker.port}"
+    with pytest.raises(BrokerUnavailable, match=said):
+        write(broker, **limits)
 
 
 def comes_up_later(broker: ScriptedBroker, when: ExitStack, after: float) -> tuple[Clock, list[Log]]:

@@ -248,7 +248,7 @@ def test_a_query_asks_for_the_metadata_of_a_topic_on_the_driver_and_not_in_every
         reader = spark.read.format("ottla").option("kafka.bootstrap.servers", bootstrap.bootstrap)
         assert reader.option("subscribe", "t").load().count() == 20
     assert leader.count(ApiKey.FETCH) == 20
-    assert bootstrap.count(ApiKey.METADATA) + leader.count(ApiKey.METADATA) == 3
+    assert bootstrap.count(ApiKey.METADATA) + leader.count(ApiKey.METADATA) == 1
 
 
 def test_a_query_that_stops_early_gets_its_rows(spark: SparkSession, broker: BrokerProcess, numbers: str) -> None:

@@ -27,10 +27,12 @@ class FakeCluster:
     def __init__(self, logs: Mapping[tuple[str, int], tuple[int, int]]) -> None:
         self.logs = dict(logs)
         self.ids: dict[str, UUID] = {}
+        self.questions: list[str] = []
         self.watermarks: dict[tuple[str, int], int] = {}
         """Where they are not the last offsets: an open transaction hides what comes before them."""
 
     def describe(self, topics: Sequence[str] | None) -> dict[str, TopicInfo]:
+        self.questions.append("topics")
         names = {name for name, _ in self.logs} if topics is None else set(topics)
         found = {}
         for name in names:
@@ -41,6 +43,7 @@ class FakeCluster:
         return found
 
     def list_offsets(self, times: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int | None]:
+        self.questions.append(" ".join(sorted({"first" if time == -2 else "last" for time in times.values()})))
         return {place: self.logs[place][0 if time == -2 else 1] for place, time in times.items()}
 
     def high_watermarks(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
@@ -89,6 +92,18 @@ def test_a_new_stream_starts_at_latest_by_default(cluster: FakeCluster) -> None:
     assert planner().initial(cluster) == at(100, 60)
     assert planner(startingOffsets="earliest").initial(cluster) == at(0, 20)
     assert planner(startingOffsets='{"t":{"0":-1,"1":30}}').initial(cluster) == at(100, 30)
+
+
+def test_a_new_stream_has_one_start_however_often_spark_asks_for_it(cluster: FakeCluster) -> None:
+    """In the first batch it asks twice: for the batch's end, and for its ranges."""
+    plan = planner()
+    start = plan.initial(cluster)
+    assert end(plan, start, cluster) == [100, 60]
+    cluster.logs["t", 0] = (0, 130)
+    cluster.questions.clear()
+    assert plan.initial(cluster) == start
+    assert not cluster.questions
+    assert end(plan, start, cluster) == [130, 60]
 
 
 def test_a_start_outside_of_the_log_is_data_loss_or_moved_to_the_log(cluster: FakeCluster) -> None:
@@ -341,6 +356,58 @@ def test_a_planned_batch_whose_records_are_gone_is_data_loss_when_it_is_planned_
     with pytest.raises(DataLoss, match="does not exist any more"):
         plan.ranges(start, stop, cluster)
     assert ranges(mild, start, stop, cluster) == []
+
+
+def test_a_batch_asks_the_cluster_for_nothing_twice(cluster: FakeCluster) -> None:
+    plan = planner()
+    stop = plan.next_end(at(90, 60), None, take_all=True, cluster=cluster)
+    assert ranges(plan, at(90, 60), stop, cluster) == ["t-0 [90, 100)"]
+    assert cluster.questions == ["topics", "last", "first"]
+    cluster.questions.clear()
+    assert end(plan, stop, cluster) == [100, 60]  # a trigger that finds nothing
+    assert cluster.questions == ["topics", "last"]
+    cluster.questions.clear()
+    assert ranges(plan, at(90, 60), stop, cluster) == ["t-0 [90, 100)"]  # asked a moment ago
+    assert ranges(plan, at(80, 60), at(95, 60), cluster) == ["t-0 [80, 95)"]  # a batch of the checkpoint
+    assert cluster.questions == ["first", "topics", "first", "last"]
+
+
+def test_the_batches_of_available_now_ask_about_the_topics_of_each(cluster: FakeCluster) -> None:
+    """The ends of the logs are those of the first batch, which may be hours ago."""
+    plan = planner()
+    plan.stop_at_present_end()
+    first = plan.next_end(at(0, 20), 50, take_all=False, cluster=cluster)
+    plan.ranges(at(0, 20), first, cluster)
+    cluster.questions.clear()
+    second = plan.next_end(first, 50, take_all=False, cluster=cluster)
+    plan.ranges(first, second, cluster)
+    assert cluster.questions == ["topics", "first", "last"]
+
+
+def test_a_loss_is_logged_once_by_a_batch_that_waits_for_more_records(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = planner(failOnDataLoss="false", minOffsetsPerTrigger="100")
+    plan.next_end(at(90, 20), None, take_all=True, cluster=cluster)
+    del cluster.logs["t", 1]
+    for _ in range(3):
+        assert end(plan, at(95, 50), cluster) == [95, 50]
+    assert len(caplog.messages) == 1
+    cluster.logs["t", 0] = (0, 300)
+    assert end(plan, at(95, 50), cluster) == [300]
+    assert end(plan, at(300, 50), cluster) == [300, 50]
+    assert len(caplog.messages) == 2
+
+
+def test_a_new_partition_that_has_lost_records_is_logged_once(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.logs["t", 2] = (3, 7)
+    plan = planner(failOnDataLoss="false")
+    stop = plan.next_end(at(100, 60), None, take_all=True, cluster=cluster)
+    assert ranges(plan, at(100, 60), stop, cluster) == ["t-2 [3, 7)"]
+    (message,) = caplog.messages
+    assert message.startswith("t-2: offset 0 is gone, the log starts at 3")
 
 
 def test_nothing_new_is_the_same_offsets_and_no_work(cluster: FakeCluster) -> None:

@@ -44,7 +44,7 @@ NO_ROOM_RETRY_MS: Final = 60_000
 NO_DESCRIPTOR_WAIT_MS: Final = 1_000
 """The wait before a sync within a swap is tried again, if it could not begin: nothing can continue without it."""
 MOST_WAIT_MS: Final = 86_400_000
-"""The longest wait between two pieces, for rates at which a piece would take longer than a person waits for anything."""
+"""The longest wait between two pieces, for rates at which one would take longer than a person waits for anything."""
 
 
 class _Candidate(Plain):
