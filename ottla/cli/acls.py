@@ -18,7 +18,7 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
-from ottla.cli.parameters import NAME
+from ottla.cli.parameters import NAME, Choice
 from ottla.cli.show import one_line
 from ottla.cli.tables import table_lines
 from ottla.protocol.acls import (
@@ -127,7 +127,7 @@ def _entry_options(command: _F) -> _F:
             "--operation",
             "operations",
             multiple=True,
-            type=click.Choice(list(_OPERATIONS), case_sensitive=False),
+            type=Choice(list(_OPERATIONS)),
             metavar="OPERATION",
             help="What, as read, describe-configs, idempotent-write; all, if not given.",
         ),

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.cli.client_properties import options_of
 from ottla.cli.failures import Failure, reader_is_gone
+from ottla.cli.partitions import require_known
 from ottla.cli.show import show_time
+from ottla.cli.topics_meant import topics_meant
 from ottla.shown import counted
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ class Reading:
         from ottla.client import Admin
         from ottla.client.options import AdminOptions
 
-        async with Admin(servers, **options_of(AdminOptions, servers, LIMITS)) as admin:
+        async with Admin(servers, **options_of(AdminOptions, servers, LIMITS)) as admin, topics_meant(admin):
             return [one.partition for one in (await admin.describe_topics([self._topic]))[self._topic].partitions]
 
     async def run_in_share_group(self, servers: str) -> None:
@@ -225,9 +227,7 @@ class Reading:
         return bool(assigned)
 
     def _choose(self, known: list[int]) -> list[int]:
-        for one in self._wanted:
-            if one not in known:
-                raise Failure(f"{self._topic} has no partition {one}; it has {known[0]} to {known[-1]}")
+        require_known(self._topic, self._wanted, known)
         chosen = list(dict.fromkeys(self._wanted)) or known
         if self._start.offset is not None and self._start.offset >= 0 and len(chosen) > 1:
             many = counted(len(known), "partition")
