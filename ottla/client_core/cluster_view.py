@@ -109,9 +109,13 @@ class ClusterView:
     # Requests ---------------------------------------------------------------------------------------------------
 
     def ask_about(self, topics: Iterable[str]) -> bool:
-        """Ask about topics until `let_go`; return whether any of them is new. Raises ValueError for an invalid name."""
+        """Ask about topics until `let_go`; return whether any of them is new. Raises ValueError for an invalid name,
+        TypeError for what is no text.
+        """
         new = [topic for topic in topics if topic not in self._wanted]
         for topic in new:
+            if not isinstance(topic, str):
+                raise TypeError(f"a topic's name must be a str, not {type(topic).__name__}")
             if not 0 < len(topic) <= MAX_TOPIC_NAME_CHARACTERS:
                 raise ValueError(f"{topic[:30]!r} cannot be the name of a topic")
         self._wanted.update(new)
