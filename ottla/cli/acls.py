@@ -19,6 +19,7 @@ from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
 from ottla.cli.parameters import NAME, Choice
+from ottla.cli.questions import ask
 from ottla.cli.show import one_line
 from ottla.cli.tables import table_lines
 from ottla.protocol.acls import (
@@ -373,7 +374,7 @@ def delete(servers: str, pattern: str, principals: Sequence[str], yes: bool, **g
             return
         for one in there:
             click.echo(one_line(str(one)))
-        click.confirm("Delete these?", abort=True, err=True)
+        ask("Delete these?", otherwise="nothing is deleted", takes_input=True)
     gone = with_admin(servers, "ottla-acls", lambda admin: admin.delete_acls(filters))
     for one in gone:
         click.echo(f"deleted: {one_line(str(one))}")
