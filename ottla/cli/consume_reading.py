@@ -212,6 +212,7 @@ class Reading:
             self._waiting.on(what, is_ordinary=is_ordinary, is_said=is_ordinary and self._is_said)
 
     def _say(self, line: str) -> None:
+        self._waiting.heard()  # else what was waited for until now may be said after the line
         self._is_said = self.on_waiting(line)
 
     @staticmethod
