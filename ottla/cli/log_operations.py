@@ -133,6 +133,8 @@ def post(address: str, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
             body = response.read(MAX_ANSWER_BYTES)
     except ConnectionRefusedError:
         raise Failure(f"nothing accepts connections at {address}; {WHERE}. {probe.IS_IT_RUNNING}") from None
+    except TimeoutError:
+        raise Failure(f"{address}: no answer within {TIMEOUT_S} s") from None
     except (RemoteDisconnected, BadStatusLine):  # perhaps the port of Kafka's clients
         raise Failure(f"{address}: what listens there speaks no HTTP; {WHERE}") from None
     except (OSError, HTTPException) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -86,6 +87,14 @@ def test_a_broker_without_its_http_port_is_one_line(served: Served, tmp_path: Pa
     assert run("log", "retain", "--http", f"http://{served.http}/").status == 0  # as the broker logs it
     assert run("log", "roll", "orders", "--http", served.http).status == 2
     assert run("log", "retain", "--http", "nonsense:x").status == 2
+
+
+def test_an_http_port_that_never_answers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.cli.log_operations.TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        said = CliRunner().invoke(main, ["log", "roll", "orders-0", "--http", address])
+    assert (said.exit_code, said.stderr) == (1, f"ottla: {address}: no answer within 0.2 s\n")
 
 
 def test_a_topic_is_compacted_on_demand_and_says_what_became_of_it(served: Served, topic: str) -> None:
