@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+DEFAULT_PORT = 9092
+UNRESOLVED = "the name cannot be resolved"
+"""An error of getaddrinfo; the reason follows in the words of the system."""
+
 IPV4_MAPPED = "::ffff:"
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 def host_and_port(host: str, port: int) -> str:
     """`localhost:9092`, `[::1]:9092`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_server(text: str) -> tuple[str, int]:
+    """(host, port) of `host`, `host:port` or `[::1]:port`. Raises ValueError.
+
+    A protocol before it, as in `PLAINTEXT://host:port`, is ignored, as Kafka's clients do: users copy the addresses of
+    listeners. Unlike them, this refuses other schemes.
+    """
+    rest = text.strip()
+    scheme, separator, after = rest.partition("://")
+    if separator and scheme.upper() in _PROTOCOLS:
+        rest = after
+    host, colon, port = rest.rpartition(":")
+    if not colon or rest.endswith("]"):
+        host, port = rest, str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text.strip()!r} is not HOST:PORT")
+    return host, int(port)
+
+
+def parse_servers(text: str) -> list[tuple[str, int]]:
+    """(host, port) of each address, between commas; empty ones are skipped. Raises ValueError, also for none."""
+    addresses = [parse_server(one) for one in text.split(",") if one.strip()]
+    if not addresses:
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return addresses
 
 
 def plain_host(host: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.address import host_and_port, plain_host
+from ottla.address import host_and_port, parse_server, parse_servers, plain_host
 
 
 def test_an_ipv6_address_stands_in_brackets_before_its_port() -> None:
@@ -32,3 +32,27 @@ def test_an_ipv6_address_stands_in_brackets_before_its_port() -> None:
 )
 def test_an_ipv4_address_in_ipv6_s_clothes_is_an_ipv4_address(host: str, plain: str) -> None:
     assert plain_host(host) == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("h", ("h", 9092)),
+        (" h:1 ", ("h", 1)),
+        ("[::1]:9", ("::1", 9)),
+        ("[::1]", ("::1", 9092)),
+        ("PLAINTEXT://h:1", ("h", 1)),
+        ("sasl_ssl://[::1]:9", ("::1", 9)),
+    ],
+)
+def test_the_address_of_a_server_may_have_its_protocol(text: str, address: tuple[str, int]) -> None:
+    assert parse_server(text) == address
+    assert parse_servers(f"{text},,a:2,") == [address, ("a", 2)]
+
+
+@pytest.mark.parametrize("text", ["", ":1", "h:", "h:x", "h:0", "h:65536", "http://h:1", "h:1/", "a/b"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not HOST:PORT"):
+        parse_server(text)
+    with pytest.raises(ValueError, match="is not HOST:PORT"):
+        parse_servers(text)

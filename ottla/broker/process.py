@@ -20,6 +20,7 @@ from ottla.broker.notify import notify
 from ottla.broker.runtime.collector import Collector
 from ottla.broker.runtime.repeated_lines import RepeatedLines
 from ottla.broker.server import Server
+from ottla.broker.start_summary import log_configuration_warnings
 from ottla.storage.directories.load_progress import LoadInterrupted
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ async def _serve(config: BrokerConfig) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, on_signal, number.name)
+    log_configuration_warnings(config)
     try:
         await server.start()
     except LoadInterrupted:

@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.server")
 
 
+def log_configuration_warnings(config: BrokerConfig) -> None:
+    """Log what has no effect or contradicts itself: before the start, which may fail for the same reason."""
+    for warning in config.warnings:
+        LOG.warning("configuration: %s", warning)
+
+
 def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: int) -> None:
-    """Log version, configuration, directories, topics, groups and transactional ids, and the work of a recovery.
+    """Log version, directories, topics, groups and transactional ids, and the work of a recovery.
 
     `elapsed_ms`: since the start began. Called on the loop.
     """
@@ -35,8 +41,6 @@ def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: i
     identity = f"node {services.catalog.node_id} of cluster {services.catalog.cluster_id}"
     serves = "".join(f"; {listener} serves every client, without a login" for listener in open_listeners(config))
     LOG.info("Ottla %s, %s (%s, %s)%s", __version__, identity, python, loop, serves)
-    for warning in config.warnings:
-        LOG.warning("configuration: %s", warning)
     if fitted := config.fitted:
         LOG.info("little memory, so not set and smaller than usual: %s (docs/limits.md)", ", ".join(fitted))
     if checksum.slow_because is not None:

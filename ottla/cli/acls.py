@@ -18,7 +18,8 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
-from ottla.cli.parameters import NAME
+from ottla.cli.parameters import NAME, Choice
+from ottla.cli.questions import ask
 from ottla.cli.show import one_line
 from ottla.cli.tables import table_lines
 from ottla.protocol.acls import (
@@ -127,7 +128,7 @@ def _entry_options(command: _F) -> _F:
             "--operation",
             "operations",
             multiple=True,
-            type=click.Choice(list(_OPERATIONS), case_sensitive=False),
+            type=Choice(list(_OPERATIONS)),
             metavar="OPERATION",
             help="What, as read, describe-configs, idempotent-write; all, if not given.",
         ),
@@ -373,7 +374,7 @@ def delete(servers: str, pattern: str, principals: Sequence[str], yes: bool, **g
             return
         for one in there:
             click.echo(one_line(str(one)))
-        click.confirm("Delete these?", abort=True, err=True)
+        ask("Delete these?", otherwise="nothing is deleted", takes_input=True)
     gone = with_admin(servers, "ottla-acls", lambda admin: admin.delete_acls(filters))
     for one in gone:
         click.echo(f"deleted: {one_line(str(one))}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cli.client_properties import options_of
 from ottla.cli.failures import client_errors
+from ottla.cli.topics_meant import topics_meant
 from ottla.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def with_admin(
     options = options_of(AdminOptions, servers, {"client_id": client_id, "default_api_timeout_ms": timeout_ms})
 
     async def run() -> _T:
-        async with Admin(servers, **options) as admin:
+        async with Admin(servers, **options) as admin, topics_meant(admin):
             return await work(admin)
 
     try:

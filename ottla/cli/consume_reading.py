@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.cli.client_properties import options_of
 from ottla.cli.failures import Failure, reader_is_gone
+from ottla.cli.partitions import require_known
 from ottla.cli.show import show_time
 from ottla.shown import counted
 
@@ -221,6 +222,7 @@ class Reading:
             self._waiting.on(what, is_ordinary=is_ordinary, is_said=is_ordinary and self._is_said)
 
     def _say(self, line: str) -> None:
+        self._waiting.heard()  # else what was waited for until now may be said after the line
         self._is_said = self.on_waiting(line)
 
     @staticmethod
@@ -236,9 +238,7 @@ class Reading:
         return bool(assigned)
 
     def _choose(self, known: list[int]) -> list[int]:
-        for one in self._wanted:
-            if one not in known:
-                raise Failure(f"{self._topic} has no partition {one}; it has {known[0]} to {known[-1]}")
+        require_known(self._topic, self._wanted, known)
         chosen = list(dict.fromkeys(self._wanted)) or known
         if self._start.offset is not None and self._start.offset >= 0 and len(chosen) > 1:
             many = counted(len(known), "partition")

@@ -82,11 +82,12 @@ VARIABLES_OF_A_CONNECTION = ("OTTLA_BOOTSTRAP_SERVER", "OTTLA_SECURITY_PROTOCOL"
 
 def quick_ping(arguments: list[str]) -> int | None:
     """The exit status of `ottla ping` with these arguments; None if click has to parse them."""
+    from ottla.address import parse_servers
     from ottla.cli import probe
 
     if any(variable in os.environ for variable in VARIABLES_OF_A_CONNECTION):
         return None
-    servers, timeout_ms, is_quiet = [probe.parse_address(probe.DEFAULT_SERVER)], probe.DEFAULT_TIMEOUT_MS, False
+    servers, timeout_ms, is_quiet = parse_servers(probe.DEFAULT_SERVER), probe.DEFAULT_TIMEOUT_MS, False
     rest = iter(arguments)
     for option in rest:
         if option in ("-q", "--quiet"):
@@ -95,7 +96,7 @@ def quick_ping(arguments: list[str]) -> int | None:
         value = next(rest, "")
         if option in ("-b", "--bootstrap-server"):
             try:
-                servers = [probe.parse_address(one) for one in value.split(",")]
+                servers = parse_servers(value)
             except ValueError:
                 return None
         elif option == "--timeout-ms" and value.isascii() and value.isdecimal() and 0 < int(value) < 2**31:

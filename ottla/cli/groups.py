@@ -16,7 +16,7 @@ from ottla.cli.admin import TIMEOUT_MS, with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
-from ottla.cli.parameters import NAME, Option
+from ottla.cli.parameters import NAME, Choice, Option
 from ottla.cli.partitions import choose_partitions
 from ottla.cli.show import one_line
 from ottla.cli.tables import NONE, table_lines
@@ -71,7 +71,7 @@ def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]], *, time
     cls=Option,
     old=["-s"],
     multiple=True,
-    type=click.Choice(STATES, case_sensitive=False),
+    type=Choice(STATES),
     metavar="STATE",
     help=f"Only in this state: {', '.join(STATES)}. May be repeated.",
 )
@@ -79,7 +79,7 @@ def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]], *, time
     "--type",
     "types",
     multiple=True,
-    type=click.Choice(TYPES, case_sensitive=False),
+    type=Choice(TYPES),
     metavar="TYPE",
     help=f"Only of this type: {', '.join(TYPES)}. May be repeated.",
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ottla.address import parse_server
 from ottla.cli import probe
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.parameters import NAME
@@ -18,6 +19,7 @@ from ottla.shown import counted, shown_bytes
 DEFAULT_HTTP = "127.0.0.1:9644"
 TIMEOUT_S = 60
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+WHERE = "the broker's address is its ottla.http.listener (--http)"
 
 http_option = click.option(
     "--http",
@@ -115,11 +117,11 @@ def trust_clock(address: str, as_json: bool) -> None:
 
 def post(address: str, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
     """Return the broker's response. Raises Failure, also if the broker refuses the request."""
-    from http.client import HTTPConnection, HTTPException
+    from http.client import BadStatusLine, HTTPConnection, HTTPException, RemoteDisconnected
     from urllib.parse import urlencode
 
     try:
-        host, port = probe.parse_address(address)
+        host, port = parse_server(address.removeprefix("http://").rstrip("/"))  # as the broker logs it
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--http") from None
     connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
@@ -130,8 +132,11 @@ def post(address: str, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
             response = connection.getresponse()
             body = response.read(MAX_ANSWER_BYTES)
     except ConnectionRefusedError:
-        where = "the broker's address is its ottla.http.listener (--http)"
-        raise Failure(f"nothing accepts connections at {address}; {where}. {probe.IS_IT_RUNNING}") from None
+        raise Failure(f"nothing accepts connections at {address}; {WHERE}. {probe.IS_IT_RUNNING}") from None
+    except TimeoutError:
+        raise Failure(f"{address}: no answer within {TIMEOUT_S} s") from None
+    except (RemoteDisconnected, BadStatusLine):  # perhaps the port of Kafka's clients
+        raise Failure(f"{address}: what listens there speaks no HTTP; {WHERE}") from None
     except (OSError, HTTPException) as error:
         raise Failure(f"{address}: {getattr(error, 'strerror', None) or error}") from None
     finally:

@@ -6,7 +6,8 @@ show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,6 +41,23 @@ class Number(click.IntRange):
         if low is None:
             return "" if high is None else f"at most {high}"
         return f"at least {low}" if high is None else f"{low} to {high}"
+
+
+class Choice(click.Choice[str]):
+    """One of some words, in upper or lower case; they are shown as they are declared."""
+
+    def __init__(self, choices: Iterable[str]) -> None:
+        super().__init__(list(choices), case_sensitive=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word as it is declared; refuse others with the one that was probably meant."""
+        by_lower = {choice.lower(): choice for choice in self.choices}
+        found = by_lower.get(str(value).lower())
+        if found is None:
+            near = difflib.get_close_matches(str(value).lower(), by_lower, n=1)
+            meant = f": did you mean {by_lower[near[0]]}?" if near else ""
+            self.fail(f"{value!r} is not one of {', '.join(self.choices)}{meant}", param, ctx)
+        return found
 
 
 class Name(click.types.StringParamType):

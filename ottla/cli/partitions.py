@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli.failures import Failure
 from ottla.storage.formats.layout import DirectoryKind, TopicPartition, parse_partition_directory
 
 if TYPE_CHECKING:
@@ -36,6 +37,13 @@ def find_partition(text: str, log_directory: Path | None) -> tuple[Path, TopicPa
     path = Path(text)
     partition = require_partition(path.name)
     return log_directory or (path.parent if "/" in text else DEFAULT_LOG_DIRECTORY), partition
+
+
+def require_known(topic: str, wanted: Iterable[int], known: Sequence[int]) -> None:
+    """Raise Failure for the first of the wanted partitions that the topic does not have."""
+    for one in wanted:
+        if one not in known:
+            raise Failure(f"{topic} has no partition {one}; it has {known[0]} to {known[-1]}")
 
 
 def choose_partitions(topics: Iterable[str]) -> list[Callable[[client.TopicPartition], bool]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.address import host_and_port
+from ottla.address import host_and_port, parse_servers
 from ottla.cli import probe
 from ottla.cli.client_options import how_to_connect
 from ottla.cli.client_properties import FILE_KEY, SERVERS, options_of
@@ -82,7 +82,7 @@ def ping(
         if servers is None:
             servers = click.get_current_context().meta[FILE_KEY].get(SERVERS, probe.DEFAULT_SERVER)
         text, way = _serving(properties) if is_serving else (servers, PLAIN)
-        addresses = [probe.parse_address(one) for one in text.split(",")]
+        addresses = parse_servers(text)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--bootstrap-server") from None
     try:

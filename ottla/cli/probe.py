@@ -17,11 +17,10 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 
-from ottla.address import host_and_port
+from ottla.address import DEFAULT_PORT, UNRESOLVED, host_and_port
 
 API_VERSIONS = 18
 MAX_RESPONSE_BYTES = 64 * 1024
-DEFAULT_PORT = 9092
 DEFAULT_SERVER = f"localhost:{DEFAULT_PORT}"
 DEFAULT_TIMEOUT_MS = 3_000
 CORRELATION_ID = 0x0771A
@@ -43,17 +42,6 @@ class NobodyListens(NoAnswer):
     """No connection could be opened."""
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """(host, port) of `host`, `host:port` or `[::1]:port`. Raises ValueError."""
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or text.strip().endswith("]"):
-        host, port = text.strip(), str(DEFAULT_PORT)
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(f"{text!r} is not HOST:PORT")
-    return host, int(port)
-
-
 Wrap = Callable[[socket.socket], socket.socket]
 """Wraps a connection in TLS. Raises OSError."""
 
@@ -72,8 +60,10 @@ def ping(host: str, port: int, timeout_ms: int, wrap: Wrap | None = None) -> tup
             answer = _read(connection, size, deadline)
     except TimeoutError:
         raise NoAnswer(f"no answer within {timeout_ms} ms") from None
-    except (ConnectionRefusedError, socket.gaierror) as error:
+    except ConnectionRefusedError as error:
         raise NobodyListens(str(error.strerror or error)) from None
+    except socket.gaierror as error:
+        raise NoAnswer(f"{UNRESOLVED}: {error.strerror or error}") from None
     except OSError as error:
         raise NoAnswer(str(error.strerror or error)) from None
     correlation_id, error_code, count = _ANSWER.unpack_from(answer)

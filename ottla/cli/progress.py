@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -15,6 +16,15 @@ from ottla.shown import counted, shown_bytes
 _REFRESH_S = 0.2
 _LINE_EVERY_S = 10.0
 """How often a bar is a line if standard error is not a terminal."""
+
+
+def one_row(line: str) -> str:
+    """The beginning of a line that fits into a row of the terminal: one that wraps cannot be rewritten."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError, AttributeError):  # no terminal
+        return line
+    return line[: columns - 1] if columns > 1 else line
 
 
 class Progress:
@@ -34,7 +44,7 @@ class Progress:
         self.size_bytes += size_bytes
         if self._is_shown and time.monotonic() - self._refreshed >= _REFRESH_S:
             self._refreshed = time.monotonic()
-            self._write(self._line())
+            self._write(one_row(self._line()))
 
     def end(self, more: str = "") -> None:
         """Write the last line, which stays."""
@@ -102,5 +112,6 @@ class Bar:
             f"{self._label} [{'#' * filled}{'-' * (self._WIDTH - filled)}] {share:4.0%}  "
             f"{shown_bytes(self._done_bytes)}, {left_s:,.0f} s left"
         )
+        line = one_row(line)
         click.echo("\r" + line.ljust(self._width), nl=False, err=True)
         self._width = len(line)

@@ -58,7 +58,7 @@ def quotas() -> None:
     \b
     producer_byte_rate        bytes per second that a client writes
     consumer_byte_rate        bytes per second that a client reads
-    request_percentage        time that its requests take, in percent of a processor
+    request_percentage        time of its requests, in percent of a processor
     controller_mutation_rate  partitions per second that it creates and deletes
     connection_creation_rate  connections per second of an address
     """

@@ -34,17 +34,25 @@ async def stdin_lines() -> AsyncIterator[list[bytes]]:
         threading.Thread(target=handover.read, args=(_reader(),), daemon=True, name="stdin").start()
     except RuntimeError as error:  # the system's limit of threads is reached
         raise OSError(errno.EAGAIN, f"no thread to read it: {error}") from error
-    rest = b""
+    rest: list[bytes] = []
+    """The beginning of a line whose end has not been read, in pieces: a long line is joined once."""
+    rest_bytes = 0
     try:
         while True:
             chunk = await handover.take()
             if not chunk:
-                if rest:
-                    yield [rest]
+                if rest_bytes:
+                    yield [b"".join(rest)]
                 return
-            lines = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
-            rest = lines.pop()
-            if len(rest) > MAX_LINE_BYTES:
+            lines = chunk.split(b"\n")
+            if len(lines) > 1:
+                if rest:
+                    lines[0] = b"".join([*rest, lines[0]])
+                rest, rest_bytes = [], 0
+            last = lines.pop()
+            rest.append(last)
+            rest_bytes += len(last)
+            if rest_bytes > MAX_LINE_BYTES:
                 raise LineTooLong(f"a line of more than {MAX_LINE_BYTES:,} bytes")
             if lines:
                 yield [line.removesuffix(b"\r") for line in lines] if ENDS_WITH_CRLF else lines

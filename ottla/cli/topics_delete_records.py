@@ -13,6 +13,7 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, WrongOption
 from ottla.cli.parameters import NAME, Number
+from ottla.cli.partitions import require_known
 from ottla.cli.questions import ask
 from ottla.cli.show import parse_time
 from ottla.cli.tables import table_lines
@@ -156,9 +157,7 @@ async def _plan(admin: Admin, topic: str, partitions: Sequence[int], wanted: Bef
 
     description = (await admin.describe_topics([topic]))[topic]
     known = [one.partition for one in description.partitions]
-    for one in partitions:
-        if one not in known:
-            raise Failure(f"{topic} has no partition {one}; it has {known[0]} to {known[-1]}")
+    require_known(topic, partitions, known)
     if description.is_internal:
         raise Failure(f"{topic} is internal: no broker deletes records of it by offset")
     await _require_deletion_policy(admin, topic)

@@ -14,7 +14,8 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
-from ottla.cli.parameters import NAME, Number
+from ottla.cli.parameters import NAME, Choice, Number
+from ottla.cli.partitions import require_known
 from ottla.cli.show import one_line, show_time
 from ottla.cli.tables import NONE, table_lines
 
@@ -56,7 +57,7 @@ def _work(servers: str, work: Callable[[Admin], Awaitable[_T]]) -> _T:
     "--state",
     "states",
     multiple=True,
-    type=click.Choice(STATES, case_sensitive=False),
+    type=Choice(STATES),
     metavar="STATE",
     help=f"Only in this state: {', '.join(STATES)}. May be repeated.",
 )
@@ -247,8 +248,7 @@ def _abort_hanging(servers: str, topic: str, partition: int, producer_id: int | 
 
     async def end(admin: Admin) -> list[HangingTransaction]:
         known = [one.partition for one in await _partitions_of(admin, (topic,))]  # a look-up would wait for it
-        if partition not in known:
-            raise Failure(f"{topic} has no partition {partition}; it has {known[0]} to {known[-1]}")
+        require_known(topic, [partition], known)
         hanging = await admin.find_hanging_transactions([TopicPartition(topic, partition)], older_than_ms=0)
         chosen = [one for one in hanging if producer_id in (None, one.producer_id)]
         for one in chosen:

@@ -14,7 +14,7 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
-from ottla.cli.parameters import NAME, FilePath, Number
+from ottla.cli.parameters import NAME, Choice, FilePath, Number
 from ottla.cli.show import one_line
 from ottla.cli.tables import table_lines
 from ottla.scram import LEAST_ITERATIONS, MOST_ITERATIONS, NUMBERS
@@ -72,7 +72,7 @@ def list_users(servers: str, quiet: bool, as_json: bool) -> None:
     "--mechanism",
     "mechanisms",
     multiple=True,
-    type=click.Choice(MECHANISMS, case_sensitive=False),
+    type=Choice(MECHANISMS),
     metavar="MECHANISM",
     help="Only SCRAM-SHA-256, or only SCRAM-SHA-512. May be repeated.  [default: both]",
 )
@@ -121,7 +121,7 @@ def add(user: str, servers: str, mechanisms: tuple[str, ...], iterations: int, p
 @bootstrap_server
 @click.option(
     "--mechanism",
-    type=click.Choice(MECHANISMS, case_sensitive=False),
+    type=Choice(MECHANISMS),
     metavar="MECHANISM",
     help="Only the credential of this mechanism.",
 )

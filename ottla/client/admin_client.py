@@ -15,7 +15,7 @@ from typing import Self, Unpack
 from ottla.client.admin_results import AdminError
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
-from ottla.client.errors import ClientClosed, KafkaError, UnsupportedByBroker
+from ottla.client.errors import ClientClosed, KafkaError, UnsupportedByBroker, not_started
 from ottla.client.options import AdminKeywords, AdminOptions, Servers, read_options
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request
@@ -76,7 +76,7 @@ class AdminClient:
 
     def _started(self) -> Cluster:
         if self._is_closed or self._cluster is None:
-            raise ClientClosed("the admin is closed" if self._is_closed else "the admin was not started")
+            raise ClientClosed("the admin is closed") if self._is_closed else not_started("the admin")
         return self._cluster
 
     async def _controller(self, request: type[Request], lowest: int = 0) -> tuple[Connection, int]:

@@ -19,6 +19,7 @@ from ottla.client.connections import Connections
 from ottla.client.errors import ClientClosed, ClientTimeout, UnsupportedByBroker, WrongBroker, is_worth_retrying
 from ottla.client.metrics import ConnectionMetrics
 from ottla.client.options import ClientOptions
+from ottla.client.outages import METADATA
 from ottla.client.shared_tasks import outcome_of
 from ottla.client_core.cluster_view import FIRST_VERSION_THAT_FINDS_IDS, ClusterView
 from ottla.client_core.retries import Attempts
@@ -55,6 +56,7 @@ class Cluster(ClusterView):
         self.asked_at = 0.0
         """The time of the last metadata, by the loop's clock."""
         self._connections = Connections(options, self.metrics, lambda: self.cluster_id, self._begin_again)
+        self.outages = self._connections.outages
         self._is_closed = False
         self._refreshing: asyncio.Task[None] | None = None
         self._stale_refresh: asyncio.Task[None] | None = None
@@ -157,7 +159,7 @@ class Cluster(ClusterView):
             try:
                 await self.refresh()
             except KafkaError as failed:
-                logger.warning("metadata: %s", failed)
+                self.outages.failed(logger, METADATA, str(failed))
                 continue
             if not self.is_stale:
                 return

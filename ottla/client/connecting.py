@@ -13,7 +13,7 @@ import socket
 import ssl
 from typing import TYPE_CHECKING
 
-from ottla.address import host_and_port
+from ottla.address import UNRESOLVED, host_and_port
 from ottla.client.connection import Connection, final_problem
 from ottla.client.errors import AuthenticationFailed, ClientTimeout, ConnectionLost, KafkaError, WrongBroker
 from ottla.client.secured import Secured
@@ -54,6 +54,8 @@ async def connect(
     except TimeoutError:
         awaited = "accept a connection" if context is None else "finish a TLS handshake (security.protocol)"
         raise ClientTimeout(f"{address} did not {awaited} within {limit_ms} ms") from None
+    except socket.gaierror as failed:
+        raise ConnectionLost(f"{address}: {UNRESOLVED}: {failed.strerror or failed}") from None
     except OSError as failed:
         problem = final_problem(failed)
         if problem:
@@ -86,7 +88,5 @@ def _reason(failed: OSError) -> str:
     """Why there is no connection, in the system's words: asyncio has its own, and strings those of a name's several
     addresses together.
     """
-    if isinstance(failed, socket.gaierror):
-        return failed.strerror or str(failed)
     numbers = [failed.errno] if failed.errno else [int(number) for number in _ERRNO.findall(str(failed))]
     return ", ".join(dict.fromkeys(os.strerror(number) for number in numbers)) or str(failed)

@@ -1,7 +1,7 @@
 """The connections of one client: one per broker and lane, made when needed, closed when the broker moves.
 
 Concurrent callers share one connection attempt. After a failure the broker is not dialled again for a pause, which
-grows with each failure; a caller during the pause gets an error immediately.
+grows with each failure; a caller during the pause gets the error of the last attempt immediately.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ottla.client.errors import (
 )
 from ottla.client.metrics import ConnectionMetrics
 from ottla.client.options import ClientOptions
+from ottla.client.outages import METADATA, Outages, of_broker
 from ottla.client.secured import Secured
 from ottla.client.shared_tasks import outcome_of
 from ottla.client.structs import BrokerAddress
@@ -42,8 +43,8 @@ class _Node:
     dialling: asyncio.Task[Connection] | None = None
     failures: int = 0
     not_before: float = 0.0
-    refusal: AuthenticationFailed | None = None
-    """The error of the last attempt, if further attempts would fail the same way."""
+    failure: BaseException | None = None
+    """The error of the last attempt."""
 
 
 class Connections:
@@ -65,6 +66,7 @@ class Connections:
         self._secured = Secured(options)
         self._nodes: dict[_NodeKey, _Node] = {}
         self._is_closed = False
+        self.outages = Outages()
 
     def end(self) -> list[asyncio.Future[Any]]:
         """End every connection and every attempt now; return futures that are done when they have ended."""
@@ -142,12 +144,13 @@ class Connections:
             return node.connection
         if node.dialling is None:
             if loop.time() < node.not_before:
-                if node.refusal is not None:
-                    raise AuthenticationFailed(node.refusal.message, node.refusal.code)
-                raise ConnectionLost(f"{host_and_port(host, port)} failed a moment ago and is not dialled again yet")
+                if isinstance(node.failure, AuthenticationFailed):
+                    raise AuthenticationFailed(node.failure.message, node.failure.code)
+                message = node.failure.message if isinstance(node.failure, KafkaError) else str(node.failure)
+                raise ConnectionLost(message)
             attempt = connect(host, port, self._options, self._metrics, self._secured, self._place(key))
             node.dialling = asyncio.create_task(attempt, name=f"ottla-dial-{host_and_port(host, port)}")
-            node.dialling.add_done_callback(lambda task: self._on_dialled(node, task))
+            node.dialling.add_done_callback(lambda task: self._on_dialled(key, node, task))
         return await outcome_of(node.dialling)
 
     def _place(self, key: _NodeKey) -> Place | None:
@@ -156,17 +159,19 @@ class Connections:
         is_checked = self._checks_places and self._options.metadata_cluster_check_enable
         return Place(cluster_id, key[0]) if is_checked and cluster_id and isinstance(key[0], int) else None
 
-    def _on_dialled(self, node: _Node, task: asyncio.Task[Connection]) -> None:
+    def _on_dialled(self, key: _NodeKey, node: _Node, task: asyncio.Task[Connection]) -> None:
         node.dialling = None
         if task.cancelled():
             return
-        failure = task.exception()
-        node.refusal = failure if isinstance(failure, AuthenticationFailed) else None
+        failure = node.failure = task.exception()
         if failure is None:
             node.connection = task.result()
             _, newest = node.connection.versions.get(ApiKey.API_VERSIONS, (0, 0))
             self._checks_places = self._checks_places or newest >= FIRST_WITH_PLACE
             node.failures = 0
+            if isinstance(key[0], int):
+                self.outages.over(of_broker(key[0]))
+            self.outages.over(METADATA)
             if self._is_closed:
                 node.connection.close()
             return

@@ -210,7 +210,11 @@ class Consumer(ColumnReader[K, V], Generic[K, V]):
         participation = self._participation
         if participation is not None and participation.subscription is not None:
             raise RuntimeError("the group assigns what is subscribed to; unsubscribe before an assignment by hand")
-        wanted = [TopicPartition(*partition) for partition in partitions]
+        try:
+            wanted = [TopicPartition(*partition) for partition in partitions]
+        except TypeError:
+            words = "assign takes TopicPartitions, or pairs of topic and number (assign_topics takes topics)"
+            raise TypeError(f"{words}, not {partitions!r:.80}") from None
         for topic, index in wanted:
             if index < 0 or not topic:
                 raise ValueError(f"{topic!r} partition {index} cannot be")

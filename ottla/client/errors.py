@@ -93,6 +93,11 @@ class ClientClosed(KafkaError):
         super().__init__(ErrorCode.INVALID_REQUEST, message)
 
 
+def not_started(client: str) -> ClientClosed:
+    """The error of a client, such as "the producer", that is used before its start."""
+    return ClientClosed(f"{client} was not started: use `async with`, or await its start()")
+
+
 class ClientFailed(KafkaError):
     """A bug of the client itself ended the operation: an unexpected exception, the `__cause__`.
 

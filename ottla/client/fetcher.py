@@ -27,6 +27,7 @@ from ottla.client.errors import (
 )
 from ottla.client.fetch_answers import FetchAnswers
 from ottla.client.metrics import ConsumerMetrics
+from ottla.client.outages import of_broker
 from ottla.client.position_resets import PositionResets
 from ottla.client.sent_fetch import SentFetch
 from ottla.client.structs import TopicPartition
@@ -207,7 +208,7 @@ class Fetcher:
         try:
             await self._cluster.connection(leader_id, lane)
         except KafkaError as failed:
-            logger.warning("broker %d: %s", leader_id, failed.message)
+            self._cluster.outages.failed(logger, of_broker(leader_id), failed.message)
             if isinstance(failed, AuthenticationFailed):  # the program must get this error
                 for assigned in self._led_by(leader_id):
                     if assigned.failure is None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ottla.client.cluster import Cluster
 from ottla.client.errors import KafkaError
+from ottla.client.outages import of_broker
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class LeaderConnections:
             await self._cluster.connection(leader_id)
         except Exception as failed:  # a refusal or a bug, logged: batches wait for the connection
             if isinstance(failed, KafkaError):
-                logger.warning("broker %d: %s", leader_id, failed.message)
+                self._cluster.outages.failed(logger, of_broker(leader_id), failed.message)
             else:
                 logger.exception("broker %d: the client failed", leader_id)
             self._cluster.mark_stale()

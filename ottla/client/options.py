@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from ottla.address import parse_server
 from ottla.client.option_kinds import boolean, integer, wire_text
 from ottla.client.security_options import SECURITY_ALIASES, SecurityKeywords, SecurityOptions
 from ottla.client_core.retries import SPREAD, Backoff
-
-DEFAULT_PORT = 9092
 
 Servers = str | Iterable[str]
 """`host:port`, with commas or as a list."""
@@ -235,17 +234,12 @@ def parse_servers(servers: Servers) -> list[tuple[str, int]]:
     Raises ValueError for an empty list and for an invalid port.
     """
     texts = servers.split(",") if isinstance(servers, str) else list(servers)
-    addresses = [_parse_server(text.strip()) for text in texts if text.strip()]
+    addresses = []
+    for text in (one.strip() for one in texts):
+        try:
+            addresses += [parse_server(text)] if text else []
+        except ValueError:
+            raise ValueError(f"{text!r} in bootstrap_servers is not host:port") from None
     if not addresses:
         raise ValueError("bootstrap_servers names no broker")
     return addresses
-
-
-def _parse_server(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        host, port = text, str(DEFAULT_PORT)
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(f"{text!r} in bootstrap_servers is not host:port")
-    return host, int(port)

@@ -19,7 +19,7 @@ from ottla.client.assignment import Assignment
 from ottla.client.cluster import Cluster
 from ottla.client.consumer_options import ISOLATION_LEVELS, RESETS, ConsumerOptions
 from ottla.client.decoded_records import Row
-from ottla.client.errors import ClientClosed, ClientTimeout, KafkaError
+from ottla.client.errors import ClientClosed, ClientTimeout, KafkaError, not_started
 from ottla.client.fetcher import Fetcher
 from ottla.client.groups.poll_gate import PollGate
 from ottla.client.interceptors import before_consuming, close_all
@@ -353,7 +353,7 @@ class PartitionReader(Generic[K, V]):
 
     def _started(self) -> tuple[Cluster, Fetcher]:
         if self._is_closed or self._cluster is None or self._fetcher is None:
-            raise ClientClosed("the consumer is closed" if self._is_closed else "the consumer was not started")
+            raise ClientClosed("the consumer is closed") if self._is_closed else not_started("the consumer")
         return self._cluster, self._fetcher
 
     def _fill(self, assigned: AssignedPartition) -> bool:

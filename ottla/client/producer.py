@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -18,7 +20,7 @@ from typing import NoReturn, Self, Unpack
 from ottla.client.accumulator import Batch, Delivery
 from ottla.client.cluster import Cluster
 from ottla.client.column_inputs import Column
-from ottla.client.errors import ClientClosed, ClientFailed, KafkaError, RecordTooLarge
+from ottla.client.errors import ClientClosed, ClientFailed, KafkaError, RecordTooLarge, not_started
 from ottla.client.filling import BatchFiller
 from ottla.client.interceptors import close_all
 from ottla.client.metrics import ProducerMetrics
@@ -41,9 +43,12 @@ from ottla.client.structs import ProducerRecord, RecordMetadata
 from ottla.client.transaction_driver import TransactionDriver
 from ottla.client.transactional import TransactionMethods
 from ottla.client.unfinished_batches import UnfinishedBatches
+from ottla.client.unsent import warn_of_unsent
 from ottla.client_core.partition_queue import PartitionQueue
 from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.protocol.records.builder import BatchBuilder
+
+logger = logging.getLogger(__name__)
 
 _HEADER_ALLOWANCE_BYTES = 61
 _PLAIN_ALLOWANCE_BYTES = 40
@@ -81,6 +86,7 @@ class Producer(TransactionMethods):
         self._waiting_flushes = 0
         self._cluster: Cluster | None = None
         self._sender: Sender | None = None
+        self._pid = os.getpid()
         self._metrics = ProducerMetrics(0)
         self._takes_records = False
         """Whether it was started, is not closed, and is inside a transaction if it has a `transactional_id`."""
@@ -159,6 +165,12 @@ class Producer(TransactionMethods):
                 await self._cluster.close()
                 close_all(self._interceptors)
         self._batches.raise_failure()
+
+    def __del__(self) -> None:
+        """Log the records that are lost because the event loop ended before `close`; a forked child has sent none."""
+        if getattr(self, "_sender", None) is not None and not self._is_closed and self._pid == os.getpid():
+            how = "`await close()` or use `async with`"
+            warn_of_unsent(logger, self._count_unsent(), self._servers, "the event loop", how)
 
     def _count_unsent(self) -> int:
         """Return the number of records that are not delivered yet, including those in flight."""
@@ -425,7 +437,7 @@ class Producer(TransactionMethods):
         Raises the error of a record that was given up since the last flush and whose delivery was not awaited.
         """
         if self._sender is None:
-            raise ClientClosed("the producer was not started")
+            raise not_started("the producer")
         await self._await_all(None)
         self._batches.raise_failure()
 
@@ -439,7 +451,7 @@ class Producer(TransactionMethods):
         Times are in ms, sizes in bytes; rates, averages and maxima cover the last half to whole minute.
         """
         if self._cluster is None or self._sender is None:
-            raise ClientClosed("the producer was not started")
+            raise not_started("the producer")
         now = self._loop.time()
         return {
             **self._cluster.metrics.snapshot(now),
@@ -484,7 +496,7 @@ class Producer(TransactionMethods):
         if self._failure is not None:
             raise ClientFailed(self._failure)
         if self._transactions is None or self._sender is None:
-            raise ClientClosed("the producer was not started")
+            raise not_started("the producer")
         self._transactions.state.refuse_records()
 
     async def _await_all(self, timeout_s: float | None) -> None:
@@ -511,7 +523,7 @@ class Producer(TransactionMethods):
     async def _open_topic(self, topic: str) -> list[PartitionQueue[Batch]]:
         """Look up a topic's partitions; raises ClientClosed also if the producer is closed before they are known."""
         if self._topics is None:
-            raise ClientClosed("the producer was not started")
+            raise not_started("the producer")
         queues = await self._topics.open(topic)
         self._refuse_if_closed()
         return queues

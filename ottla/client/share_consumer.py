@@ -17,7 +17,7 @@ from typing import Any, Generic, Self, Unpack
 from uuid import UUID, uuid4
 
 from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientClosed, ClientTimeout, KafkaError
+from ottla.client.errors import ClientClosed, ClientTimeout, KafkaError, not_started
 from ottla.client.groups.subscription import Subscription
 from ottla.client.metrics import ConsumerMetrics, GroupMetrics
 from ottla.client.missing_topics import MissingTopics
@@ -433,8 +433,9 @@ class ShareConsumer(Generic[K, V]):
 
     def _started(self) -> tuple[Cluster, ShareFetcher, ShareMembership]:
         if self._is_closing or self._cluster is None or self._fetcher is None or self._membership is None:
-            reason = "is closed" if self._is_closing else "was not started"
-            raise ClientClosed(f"the share consumer {reason}")
+            raise (
+                ClientClosed("the share consumer is closed") if self._is_closing else not_started("the share consumer")
+            )
         return self._cluster, self._fetcher, self._membership
 
     def _raise_failure(self) -> None:

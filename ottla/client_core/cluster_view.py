@@ -48,8 +48,10 @@ class BrokerAddress(NamedTuple):
 
 
 def check_topic_name(name: object) -> None:
-    """Raise ValueError for what is no text, or cannot be the name of a topic because of its length."""
-    if not isinstance(name, str) or not name:
+    """Raise TypeError for what is no text, and ValueError for a text that is empty or too long to name a topic."""
+    if not isinstance(name, str):
+        raise TypeError(f"a topic's name must be a str, not {type(name).__name__}")
+    if not name:
         raise ValueError(f"{name!r:.40} cannot be the name of a topic")
     if len(name) > MAX_TOPIC_NAME_CHARACTERS:
         raise ValueError(
@@ -125,7 +127,9 @@ class ClusterView:
     # Requests ---------------------------------------------------------------------------------------------------
 
     def ask_about(self, topics: Iterable[str]) -> bool:
-        """Ask about topics until `let_go`; return whether any of them is new. Raises ValueError for an invalid name."""
+        """Ask about topics until `let_go`; return whether any of them is new. Raises ValueError for an invalid name,
+        TypeError for what is no text.
+        """
         new = [topic for topic in topics if topic not in self._wanted]
         for topic in new:
             check_topic_name(topic)

@@ -414,10 +414,12 @@ class SendQueues(Generic[B, N]):
 
 
 def _explain(queue: PartitionQueue[B], answer: ProduceResponse.PartitionProduceResponse, code: ErrorCode) -> str:
-    """Return a message with the partition, the broker's message, and the records that it names."""
+    """Return a message with the partition, the broker's message, and the records that it names if that says more."""
     message = f"{queue}: {answer.error_message or code.message}"
     named = [
         f"record {refused.batch_index}: {refused.batch_index_error_message or 'refused'}"
         for refused in answer.record_errors[:3]
     ]
+    if len(named) == 1 and answer.record_errors[0].batch_index_error_message == answer.error_message:
+        return message
     return f"{message} ({'; '.join(named)})" if named else message

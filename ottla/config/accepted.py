@@ -23,6 +23,9 @@ _CONTROLLER = "the broker is its own controller"
 _REMOVED = "Kafka 4 has removed it"
 _REMOTE = "there is no remote storage"
 _JAVA = "it names a Java class"
+_AT_ONCE = "assignments of these groups are made at once"
+_BUFFERS = "records are encoded without a buffer that is kept"
+_DECOMPRESSED = "`ottla.batch.max.decompressed.bytes` bounds it"
 _LOGINS = "it is for clients that fetch tokens; no broker logs in to another"
 _JAVA_TLS = "it is about the TLS of Java"
 
@@ -64,12 +67,15 @@ _DYNAMIC = PER_BROKER_KEYS | frozenset(
         "remote.log.manager.expiration.thread.pool.size",
         "remote.log.manager.fetch.max.bytes.per.second",
         "remote.log.reader.threads",
-        "follower.fetch.last.tiered.offset.enable",
-        "group.coordinator.cached.buffer.max.bytes",
-        "log.remote.copy.lag.bytes",
-        "log.remote.copy.lag.ms",
         "remote.log.manager.follower.thread.pool.size",
+        "log.remote.copy.lag.ms",
+        "log.remote.copy.lag.bytes",
+        "follower.fetch.last.tiered.offset.enable",
+        "group.consumer.assignment.interval.ms",
+        "group.share.assignment.interval.ms",
+        "group.coordinator.cached.buffer.max.bytes",
         "share.coordinator.cached.buffer.max.bytes",
+        "max.decompressed.message.bytes",
     }
 )
 """Keys that Kafka allows to change while the broker runs; a tool that changes one is not refused."""
@@ -86,8 +92,6 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "log.initial.task.delay.ms": (_LONG, "30000"),
         "log.dir.failure.timeout.ms": (_LONG, "30000"),
         "group.coordinator.background.threads": (_INT, "2"),
-        "group.coordinator.cached.buffer.max.bytes": (_INT, "1048588"),
-        "share.coordinator.cached.buffer.max.bytes": (_INT, "1048588"),
     },
     _REPLICAS: {
         "num.replica.fetchers": (_INT, "1"),
@@ -121,14 +125,14 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "controller.quorum.election.backoff.max.ms": (_INT, "1000"),
         "controller.quorum.fetch.timeout.ms": (_INT, "2000"),
         "controller.quorum.append.linger.ms": (_INT, "25"),
-        "controller.quorum.auto.join.enable": (_BOOLEAN, "false"),
-        "controller.quorum.fetch.max.bytes": (_INT, "1048576"),
-        "controller.quorum.fetch.snapshot.max.bytes": (_INT, "1048576"),
         "controller.quorum.request.timeout.ms": (_INT, "2000"),
         "controller.quorum.retry.backoff.ms": (_INT, "20"),
         "controller.performance.sample.period.ms": (_LONG, "60000"),
         "controller.performance.always.log.threshold.ms": (_LONG, "2000"),
         "controller.socket.timeout.ms": (_INT, "30000"),
+        "controller.quorum.auto.join.enable": (_BOOLEAN, "false"),
+        "controller.quorum.fetch.max.bytes": (_INT, "1048576"),
+        "controller.quorum.fetch.snapshot.max.bytes": (_INT, "1048576"),
         "broker.heartbeat.interval.ms": (_INT, "2000"),
         "broker.session.timeout.ms": (_INT, "9000"),
         "initial.broker.registration.timeout.ms": (_INT, "60000"),
@@ -165,11 +169,8 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
             _STRING,
             "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
         ),
-        "follower.fetch.last.tiered.offset.enable": (_BOOLEAN, "false"),
         "log.local.retention.ms": (_LONG, "-2"),
         "log.local.retention.bytes": (_LONG, "-2"),
-        "log.remote.copy.lag.bytes": (_LONG, "-1"),
-        "log.remote.copy.lag.ms": (_LONG, "0"),
         "remote.fetch.max.wait.ms": (_INT, "500"),
         "remote.list.offsets.request.timeout.ms": (_LONG, "30000"),
         "remote.log.index.file.cache.total.size.bytes": (_LONG, "1073741824"),
@@ -181,7 +182,6 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "remote.log.manager.fetch.max.bytes.per.second": (_LONG, "9223372036854775807"),
         "remote.log.manager.fetch.quota.window.num": (_INT, "11"),
         "remote.log.manager.fetch.quota.window.size.seconds": (_INT, "1"),
-        "remote.log.manager.follower.thread.pool.size": (_INT, "2"),
         "remote.log.manager.task.interval.ms": (_LONG, "30000"),
         "remote.log.manager.thread.pool.size": (_INT, "2"),
         "remote.log.metadata.custom.metadata.max.bytes": (_INT, "128"),
@@ -192,16 +192,20 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "remote.log.reader.threads": (_INT, "10"),
         "remote.log.storage.manager.class.path": (_STRING, ""),
         "remote.log.storage.manager.impl.prefix": (_STRING, "rsm.config."),
+        "remote.log.manager.follower.thread.pool.size": (_INT, "2"),
+        "log.remote.copy.lag.ms": (_LONG, "0"),
+        "log.remote.copy.lag.bytes": (_LONG, "-1"),
+        "follower.fetch.last.tiered.offset.enable": (_BOOLEAN, "false"),
     },
     _JAVA: {
         "alter.config.policy.class.name": (_CLASS, ""),
+        "group.streams.topology.description.plugin.class": (_CLASS, ""),
         "create.topic.policy.class.name": (_CLASS, ""),
         "principal.builder.class": (
             _CLASS,
             "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         ),
         "client.quota.callback.class": (_CLASS, ""),
-        "group.streams.topology.description.plugin.class": (_CLASS, ""),
         "security.providers": (_STRING, ""),
         "ssl.engine.factory.class": (_CLASS, ""),
         "sasl.login.class": (_CLASS, ""),
@@ -216,6 +220,21 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "auto.include.jmx.reporter": (_BOOLEAN, "true"),
         "telemetry.max.bytes": (_INT, "1048576"),
         "config.providers": (_LIST, ""),
+    },
+    _AT_ONCE: {
+        "group.consumer.assignment.interval.ms": (_INT, "1000"),
+        "group.consumer.min.assignment.interval.ms": (_INT, "0"),
+        "group.consumer.max.assignment.interval.ms": (_INT, "15000"),
+        "group.share.assignment.interval.ms": (_INT, "1000"),
+        "group.share.min.assignment.interval.ms": (_INT, "0"),
+        "group.share.max.assignment.interval.ms": (_INT, "15000"),
+    },
+    _BUFFERS: {
+        "group.coordinator.cached.buffer.max.bytes": (_INT, "1048588"),
+        "share.coordinator.cached.buffer.max.bytes": (_INT, "1048588"),
+    },
+    _DECOMPRESSED: {
+        "max.decompressed.message.bytes": (_INT, "2147483639"),
     },
     "two-phase commit (KIP-939) is not served": {
         "transaction.two.phase.commit.enable": (_BOOLEAN, "false"),
@@ -285,8 +304,11 @@ _TOPIC_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "remote.log.delete.on.disable": (_BOOLEAN, "false"),
         "local.retention.ms": (_LONG, "-2"),
         "local.retention.bytes": (_LONG, "-2"),
-        "remote.copy.lag.bytes": (_LONG, "-1"),
         "remote.copy.lag.ms": (_LONG, "0"),
+        "remote.copy.lag.bytes": (_LONG, "-1"),
+    },
+    _DECOMPRESSED: {
+        "max.decompressed.message.bytes": (_INT, "2147483639"),
     },
     _REPLICAS: {
         "leader.replication.throttled.replicas": (_LIST, ""),
@@ -365,7 +387,8 @@ def _options(reasons: dict[str, dict[str, tuple[ConfigType, str]]]) -> dict[str,
 
 ACCEPTED_BROKER_KEYS = _options(_BROKER_KEYS)
 ACCEPTED_TOPIC_KEYS = _options(_TOPIC_KEYS)
-for _key in ("local.retention.ms", "local.retention.bytes"):
+for _key in ("local.retention.ms", "local.retention.bytes", "remote.copy.lag.ms", "remote.copy.lag.bytes"):
     ACCEPTED_TOPIC_KEYS[_key].inherits = ACCEPTED_BROKER_KEYS[f"log.{_key}"]
+ACCEPTED_TOPIC_KEYS["max.decompressed.message.bytes"].inherits = ACCEPTED_BROKER_KEYS["max.decompressed.message.bytes"]
 REMOVED_KEYS = frozenset(_BROKER_KEYS[_REMOVED]) | frozenset(_TOPIC_KEYS[_REMOVED])
-"""Keys that Kafka 4.1 does not know either: reported only where they are set."""
+"""Keys that Kafka 4.4 does not know either: reported only where they are set."""

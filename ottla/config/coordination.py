@@ -37,7 +37,7 @@ class Groups(Options):
         4, at_least=1, inert="coordinators run on the event loop", doc="Threads of the coordinator."
     )
     group_coordinator_append_linger_ms = int32(
-        0, at_least=-1, kafka="5", inert=_TURNS, doc="How long writes of the coordinator are gathered."
+        0, at_least=-1, kafka="-1", inert=_TURNS, doc="How long writes of the coordinator are gathered."
     )
     group_consumer_session_timeout_ms = int32(
         45000, at_least=1, doc="Session timeout of the consumer protocol (KIP-848)."

@@ -135,7 +135,7 @@ class ShareState(Options):
     )
     share_coordinator_threads = int32(1, at_least=1, inert=_ONE_THREAD, doc="Threads of the share coordinator.")
     share_coordinator_append_linger_ms = int32(
-        5,
+        -1,
         at_least=-1,
         inert="the writes of one turn of the event loop are gathered, and one sync serves all that wait",
         doc="How long writes of the share coordinator are gathered.",

@@ -59,6 +59,10 @@ def test_acls_are_added_listed_and_deleted_after_a_question(empty: BrokerProcess
     assert [row["name"] for row in listed(empty, "-t orders --resource-pattern-type match")] == ["ord"] + ["orders"] * 2
     assert [row["name"] for row in listed(empty, "--principal User:bob")] == ["ord"]
     run(empty, "delete -t orders", status=1, answer="n\n")
+    unasked = run(empty, "delete -t orders", status=1, answer="").stderr
+    assert unasked.endswith(
+        "\nottla: nothing is deleted: there is no terminal to ask at; --yes does it without a question\n"
+    )
     assert len(listed(empty)) == 3
     assert "deleted: User:alice may READ TOPIC orders" in run(empty, "delete -t orders", answer="y\n").stdout
     assert [row["name"] for row in listed(empty)] == ["ord"]

@@ -146,6 +146,28 @@ def test_an_unknown_topic_is_one_line(broker: BrokerProcess, command: list[str])
     assert line.endswith("(UNKNOWN_TOPIC_OR_PARTITION)")
 
 
+@pytest.mark.parametrize("command", [["consume"], ["topics", "describe"], ["configs", "describe", "--topic"]])
+def test_a_misspelt_topic_is_answered_with_the_one_that_was_meant(
+    broker: BrokerProcess, topic: str, command: list[str]
+) -> None:
+    ottla(broker, "topics", "create", topic)
+    line = line_of(ottla(broker, *command, f"{topic}x", status=1))
+    assert line.endswith(f"(UNKNOWN_TOPIC_OR_PARTITION). Did you mean {topic}?")
+
+
+@pytest.mark.parametrize("command", [["ping"], ["topics", "list"]])
+def test_a_name_without_an_address_is_no_broker_that_does_not_run(command: list[str]) -> None:
+    line = line_of(ottla("no-such-host.invalid:9092", *command, status=1))
+    assert "no-such-host.invalid:9092: the name cannot be resolved: " in line
+    assert "Is it running" not in line
+
+
+def test_a_keyless_record_of_a_compacted_topic_is_refused_in_one_sentence(broker: BrokerProcess, topic: str) -> None:
+    ottla(broker, "topics", "create", topic, "-c", "cleanup.policy=compact")
+    line = line_of(ottla(broker, "produce", topic, stdin=b"x\n", status=1))
+    assert line == f"ottla: {topic}-0: a compacted topic takes no record without a key (INVALID_RECORD)"
+
+
 @pytest.mark.parametrize("command", [["topics", "list"], ["consume", "t"], ["produce", "t"]])
 def test_a_broker_that_is_not_there_is_one_line(command: list[str]) -> None:
     line = line_of(ottla("127.0.0.1:1", *command, stdin=b"x\n", status=1))

@@ -124,14 +124,31 @@ def test_a_number_out_of_bounds_is_refused_in_words(arguments: list[str], words:
     assert words in " ".join(said.err.split())
 
 
+COMMANDS = {flag.command.removeprefix("ottla ") for flag in FLAGS} - {"ottla"}
+
+
 @pytest.mark.parametrize("columns", ["80", "120"])
-@pytest.mark.parametrize("command", sorted({flag.command.removeprefix("ottla ") for flag in FLAGS} - {"ottla"}))
+@pytest.mark.parametrize("command", sorted({*COMMANDS, *(command.rpartition(" ")[0] for command in COMMANDS)}))
 def test_help_has_no_bound_that_nobody_can_read(command: str, columns: str) -> None:
     said = run(*command.split(), "--help", environment={"COLUMNS": columns})
     assert said.status == 0
     for ugly in ("<=x", "x<=", "x>=", "INTEGER RANGE", "9223372036854775807", "2147483647"):
         assert ugly not in said.out
     assert max(map(len, said.out.splitlines())) <= int(columns)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["groups", "list", "--state", "Stabel"], "Assigning, Reconciling, NotReady: did you mean Stable?"),
+        (["transactions", "list", "--state", "x"], "'x' is not one of Empty, Ongoing, PrepareCommit, "),
+        (["users", "delete", "a", "--mechanism", "scram"], "is not one of SCRAM-SHA-256, SCRAM-SHA-512"),
+    ],
+)
+def test_words_of_an_option_are_shown_as_help_shows_them(arguments: list[str], words: str) -> None:
+    said = run(*arguments)
+    assert said.status == 2
+    assert words in " ".join(said.err.split())
 
 
 def test_help_says_a_bound_that_matters() -> None:

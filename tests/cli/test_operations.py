@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +14,9 @@ from click.testing import CliRunner
 from kit.broker import BrokerProcess
 from kit.command import run
 
+from ottla.address import parse_server
 from ottla.cli.log_operations import DEFAULT_HTTP
 from ottla.cli.main import main
-from ottla.cli.probe import parse_address
 from ottla.config.broker import BrokerConfig
 from ottla.storage.files.clock import SystemClock
 from ottla.storage.files.clock_trust import KnownTime
@@ -79,9 +80,21 @@ def test_a_broker_without_its_http_port_is_one_line(served: Served, tmp_path: Pa
     )
     said = run("log", "retain", "--http", served.broker.bootstrap)
     assert said.status == 1
-    assert said.line.startswith(f"ottla: {served.broker.bootstrap}: ")
+    assert said.line == (
+        f"ottla: {served.broker.bootstrap}: what listens there speaks no HTTP; "
+        "the broker's address is its ottla.http.listener (--http)"
+    )
+    assert run("log", "retain", "--http", f"http://{served.http}/").status == 0  # as the broker logs it
     assert run("log", "roll", "orders", "--http", served.http).status == 2
     assert run("log", "retain", "--http", "nonsense:x").status == 2
+
+
+def test_an_http_port_that_never_answers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.cli.log_operations.TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        said = CliRunner().invoke(main, ["log", "roll", "orders-0", "--http", address])
+    assert (said.exit_code, said.stderr) == (1, f"ottla: {address}: no answer within 0.2 s\n")
 
 
 def test_a_topic_is_compacted_on_demand_and_says_what_became_of_it(served: Served, topic: str) -> None:
@@ -131,4 +144,4 @@ def test_the_clock_is_trusted_by_a_command(tmp_path: Path) -> None:
 
 
 def test_the_port_that_is_asked_is_where_a_broker_listens_by_default() -> None:
-    assert BrokerConfig.load(environ={}).ottla_http_listener == parse_address(DEFAULT_HTTP)
+    assert BrokerConfig.load(environ={}).ottla_http_listener == parse_server(DEFAULT_HTTP)

@@ -109,17 +109,6 @@ def test_what_the_quick_way_does_not_understand_is_left_to_click(arguments: list
     assert entry.quick_ping(arguments) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [("h", ("h", 9092)), ("h:1", ("h", 1)), ("[::1]:9", ("::1", 9)), ("[::1]", ("::1", 9092))],
-)
-def test_addresses_are_those_of_the_client(text: str, address: tuple[str, int]) -> None:
-    from ottla.client.options import parse_servers
-
-    assert probe.parse_address(text) == address
-    assert parse_servers(text) == [address]
-
-
 def test_serving_asks_the_listener_that_file_and_environment_name(broker: BrokerProcess, tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"listeners=PLAINTEXT://0.0.0.0:{broker.port}\n")

@@ -90,6 +90,17 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     assert f"listeners=PLAINTEXT://127.0.0.1:{port}: another process uses this port" in line
 
 
+def test_a_start_that_fails_logs_first_which_keys_have_no_effect(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listeners = f"listeners=PLAINTEXT://127.0.0.1:{taken.getsockname()[1]}"
+        command = [sys.executable, "-m", "ottla", "serve", *place(tmp_path, listeners, "listener=PLAINTEXT://:9093")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 1
+    warning, error = done.stderr.splitlines()
+    assert "listener: not a key that Ottla knows, no effect; did you mean listeners?" in warning
+    assert "another process uses this port" in error
+
+
 def test_a_second_process_on_the_same_directory_is_one_line(own_broker: BrokerProcess, tmp_path: Path) -> None:
     line = refused(*place(tmp_path))
     assert str(own_broker.directory) in line

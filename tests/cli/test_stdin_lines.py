@@ -8,6 +8,8 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -109,3 +111,24 @@ async def test_the_thread_reads_at_most_two_chunks_ahead(monkeypatch: pytest.Mon
         await asyncio.sleep(0.002)  # the thread may run ahead now
         assert typed.count_read <= taken + 2
     assert taken == 20
+
+
+async def test_a_long_line_is_searched_once_however_many_chunks_it_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = Typed()
+    monkeypatch.setattr(sys, "stdin", typed)
+    for chunk in [b"short\nlo", *[b"o" * 1000] * 200, b"ng\nnext", b"", b""]:
+        typed.type(chunk)
+    searched = 0
+
+    def count(frame: FrameType, event: str, called: Any) -> None:
+        nonlocal searched
+        if event == "c_call" and called.__name__ == "split" and isinstance(called.__self__, bytes):
+            searched += len(called.__self__)
+
+    sys.setprofile(count)
+    try:
+        lines = [line async for chunk in stdin_lines() for line in chunk]
+    finally:
+        sys.setprofile(None)
+    assert lines == [b"short", b"lo" + b"o" * 200_000 + b"ng", b"next"]
+    assert searched == len(b"short\nlo") + 200_000 + len(b"ng\nnext")

@@ -218,3 +218,27 @@ def shown_raw(*arguments: str) -> str:
             written += data
     os.close(ours)
     return written.decode()
+
+
+NARROW = """
+import fcntl, struct, sys, termios
+fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+from ottla.cli import progress
+progress._REFRESH_S = 0.0
+shown = progress.Progress("received")
+shown.add(1_000_000_000, 1_000_000_000_000)
+bar = progress.Bar("verifying a long name", 1_000)
+bar.add(700)
+bar.end()
+print("done")
+"""
+
+
+def test_progress_fits_into_a_row_of_a_narrow_terminal() -> None:
+    """A row that wraps cannot be rewritten: each update would begin a new one."""
+    with on_terminal(program=("-c", NARROW)) as terminal:
+        seen = terminal.until("done")
+    rows = [row for row in seen.replace("done", "").split("\r") if row.strip()]
+    assert rows[0] == "received 1,000,000,000 records, 931.3 G"
+    assert rows[1].startswith("verifying a long name [######")
+    assert {len(row) for row in rows[:2]} == {39}

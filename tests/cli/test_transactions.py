@@ -94,6 +94,8 @@ def test_what_a_coordinator_knows_does_not_hang(broker: BrokerProcess, topic: st
     assert refused.stderr == f"ottla: no transaction hangs in {topic}-0\n"
     refused = run(broker, "transactions", "abort", "-t", topic, "-p", "0", "--producer-id", "99999", status=1)
     assert refused.stderr == f"ottla: no transaction of producer id 99999 hangs in {topic}-0\n"
+    refused = run(broker, "transactions", "abort", "-t", topic, "-p", "7", status=1)
+    assert refused.stderr == f"ottla: {topic} has no partition 7; it has 0 to 0\n"
     producer.commit_transaction()
 
 

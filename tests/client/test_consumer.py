@@ -19,6 +19,7 @@ from ottla.client import (
     KafkaError,
     LogTruncated,
     OffsetOutOfRange,
+    Producer,
     TopicPartition,
 )
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
@@ -574,3 +575,16 @@ async def test_an_answer_without_an_offset_is_the_brokers_error_and_no_timeout(c
 def test_options_that_make_no_sense_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         Consumer("localhost:1", **options)
+
+
+@pytest.mark.parametrize("wrong", ["orders", ["orders"], [7]])
+async def test_what_is_no_partition_is_not_assigned(broker, wrong):
+    async with Consumer(broker.bootstrap) as consumer:
+        with pytest.raises(TypeError, match=r"assign takes TopicPartitions, or pairs of topic and number .*, not "):
+            consumer.assign(wrong)
+
+
+async def test_a_topic_is_a_text(broker):
+    async with Producer(broker.bootstrap) as producer:
+        with pytest.raises(TypeError, match="a topic's name must be a str, not bytes"):
+            await producer.send(b"orders", b"value")

@@ -233,7 +233,7 @@ class RebalancingGroup(StoredClassicGroup):
             self._write(step.effects, {})
             return
         self._enter(ClassicState.COMPLETING_REBALANCE, now)
-        LOG.info("group %r: %d members in generation %d", self.group_id, len(roster), self.generation_id)
+        LOG.info("group %r: %s in generation %d", self.group_id, counted(len(roster), "member"), self.generation_id)
         for member in roster.members.values():
             wait = roster.end_join(member)
             if wait is not None:

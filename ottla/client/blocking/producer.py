@@ -19,7 +19,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
 
-from ottla.address import host_and_port
 from ottla.client.blocking.deliveries import Deliveries, Delivery, Refused, columns_of
 from ottla.client.blocking.loop_thread import EXIT_LIMIT_MS, LoopThread
 from ottla.client.blocking.thread_waiter import LOOK_S, ThreadWaiter
@@ -35,6 +34,7 @@ from ottla.client.sent_records import Deliveries as AsyncDeliveries
 from ottla.client.sent_records import Run
 from ottla.client.structs import ProducerRecord, RecordMetadata
 from ottla.client.unseen_failures import UnseenFailures
+from ottla.client.unsent import warn_of_unsent
 
 logger = logging.getLogger(__name__)
 
@@ -525,14 +525,7 @@ class Producer(ProducerMethods):
 
 
 def _warn_of_unsent(producer: AsyncProducer, records: int) -> None:
-    if records:
-        logger.warning(
-            "%d %s not sent to %s when the program ended: call close() or use `with`, which wait for them and raise "
-            "their errors",
-            records,
-            "record was" if records == 1 else "records were",
-            ",".join(host_and_port(host, port) for host, port in producer._servers),
-        )
+    warn_of_unsent(logger, records, producer._servers, "the program", "close() or use `with`")
 
 
 async def _end_of(delivery: AsyncDeliveries) -> None:

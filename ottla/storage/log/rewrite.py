@@ -143,7 +143,9 @@ def _check_each(decoded: Sequence[Record], rules: BatchRules, now_ms: int) -> No
             errors.append(RecordError(number, f"timestamp {record.timestamp} is out of range"))
     if errors:
         code = ErrorCode.INVALID_TIMESTAMP if stamps else ErrorCode.INVALID_RECORD
-        message = f"{len(errors)} of {len(decoded)} records were refused, the first: {errors[0].message}"
+        message = errors[0].message or ""
+        if len(decoded) > 1:
+            message = f"{len(errors)} of {len(decoded)} records were refused, the first: {message}"
         raise Refused(code, message, tuple(errors[:MAX_RECORD_ERRORS]))
 
 
