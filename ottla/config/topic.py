@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from ottla.config.accepted import ACCEPTED_TOPIC_KEYS, REMOVED_KEYS
 from ottla.config.broker import BrokerConfig
 from ottla.config.declare import boolean, inherited
-from ottla.config.describe import merged, select, topic_entry
+from ottla.config.describe import inherited_synonyms, merged, own_entry, select
 from ottla.config.errors import ConfigError
-from ottla.config.options import ConfigEntry, Given, Option, Options, Origin, OriginKind
+from ottla.config.options import ConfigEntry, ConfigSource, Given, Option, Options, Origin, OriginKind
 
 _TOPIC = Origin(OriginKind.TOPIC, "")
 
@@ -123,7 +123,8 @@ class TopicConfig(Options):
                 continue
             else:
                 value = option.default
-            entries.append(topic_entry(option, value, self._own, self.broker.layers))
+            synonyms = inherited_synonyms(option, self.broker.layers)
+            entries.append(own_entry(option, value, self._own, ConfigSource.TOPIC_CONFIG, synonyms))
         return entries
 
 
