@@ -165,7 +165,7 @@ def test_accepted_keys_are_described_with_their_default() -> None:
     ],
 )
 def test_keys_that_came_with_kafka_4_4_are_accepted(key: str, broker_key: str, default: str, wrong: str) -> None:
-    topic = TopicConfig(BrokerConfig.of(), {key: "5"})
+    topic = TopicConfig.resolve({key: "5"}, BrokerConfig.of())
     (entry,) = topic.describe([key])
     assert [(one.name, one.value) for one in entry.synonyms] == [(key, "5"), (broker_key, default)]
     with pytest.raises(ConfigError, match=f"Invalid value {wrong} for configuration {key}"):
