@@ -168,5 +168,5 @@ def test_keys_that_came_with_kafka_4_4_are_accepted(key: str, broker_key: str, d
     topic = TopicConfig.resolve({key: "5"}, BrokerConfig.of())
     (entry,) = topic.describe([key])
     assert [(one.name, one.value) for one in entry.synonyms] == [(key, "5"), (broker_key, default)]
-    with pytest.raises(ConfigError, match=f"Invalid value {wrong} for configuration {key}"):
+    with pytest.raises(ConfigError, match=f"{key}={wrong}: must be an integer"):
         TopicConfig.validate({key: wrong})
