@@ -23,7 +23,6 @@ _CONTROLLER = "the broker is its own controller"
 _REMOVED = "Kafka 4 has removed it"
 _REMOTE = "there is no remote storage"
 _JAVA = "it names a Java class"
-_AT_ONCE = "assignments of these groups are made at once"
 _BUFFERS = "records are encoded without a buffer that is kept"
 _DECOMPRESSED = "`ottla.batch.max.decompressed.bytes` bounds it"
 _LOGINS = "it is for clients that fetch tokens; no broker logs in to another"
@@ -71,8 +70,6 @@ _DYNAMIC = PER_BROKER_KEYS | frozenset(
         "log.remote.copy.lag.ms",
         "log.remote.copy.lag.bytes",
         "follower.fetch.last.tiered.offset.enable",
-        "group.consumer.assignment.interval.ms",
-        "group.share.assignment.interval.ms",
         "group.coordinator.cached.buffer.max.bytes",
         "share.coordinator.cached.buffer.max.bytes",
         "max.decompressed.message.bytes",
@@ -137,7 +134,7 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "broker.session.timeout.ms": (_INT, "9000"),
         "initial.broker.registration.timeout.ms": (_INT, "60000"),
         "server.max.startup.time.ms": (_LONG, ""),
-        "early.start.listeners": (_STRING, ""),
+        "early.start.listeners": (_LIST, ""),
         "metadata.log.segment.bytes": (_INT, "1073741824"),
         "metadata.log.segment.ms": (_LONG, "604800000"),
         "metadata.max.idle.interval.ms": (_INT, "500"),
@@ -220,14 +217,6 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "auto.include.jmx.reporter": (_BOOLEAN, "true"),
         "telemetry.max.bytes": (_INT, "1048576"),
         "config.providers": (_LIST, ""),
-    },
-    _AT_ONCE: {
-        "group.consumer.assignment.interval.ms": (_INT, "1000"),
-        "group.consumer.min.assignment.interval.ms": (_INT, "0"),
-        "group.consumer.max.assignment.interval.ms": (_INT, "15000"),
-        "group.share.assignment.interval.ms": (_INT, "1000"),
-        "group.share.min.assignment.interval.ms": (_INT, "0"),
-        "group.share.max.assignment.interval.ms": (_INT, "15000"),
     },
     _BUFFERS: {
         "group.coordinator.cached.buffer.max.bytes": (_INT, "1048588"),
@@ -354,11 +343,18 @@ _PARSERS: dict[ConfigType, tuple[Callable[[str], object], str]] = {
     _LIST: (str, "a comma-separated list"),
 }
 _LOCAL_RETENTION = integer_parser(-2, LONG_MAX)
+_COPY_LAG = integer_parser(-1, LONG_MAX)
+_DECOMPRESSED_BYTES = integer_parser(1, INT_MAX - 8)
 _PARSERS_OF_KEYS: dict[str, tuple[Callable[[str], object], str]] = {
     "local.retention.ms": _LOCAL_RETENTION,
     "local.retention.bytes": _LOCAL_RETENTION,
     "log.local.retention.ms": _LOCAL_RETENTION,
     "log.local.retention.bytes": _LOCAL_RETENTION,
+    "remote.copy.lag.ms": _COPY_LAG,
+    "remote.copy.lag.bytes": _COPY_LAG,
+    "log.remote.copy.lag.ms": _COPY_LAG,
+    "log.remote.copy.lag.bytes": _COPY_LAG,
+    "max.decompressed.message.bytes": _DECOMPRESSED_BYTES,
     "kafka.metrics.reporters": (str, "a comma-separated list"),
     "leader.replication.throttled.replicas": (_throttled_replicas, _THROTTLED),
     "follower.replication.throttled.replicas": (_throttled_replicas, _THROTTLED),

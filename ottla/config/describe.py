@@ -40,6 +40,11 @@ def broker_entry(option: Option, layers: Sequence[Layer]) -> ConfigEntry:
     )
 
 
+def inherited_synonyms(option: Option, layers: Sequence[Layer]) -> tuple[ConfigSynonym, ...]:
+    """The values of the broker's key from which a key takes its default; none if it has no such key."""
+    return broker_synonyms(option.inherits, layers) if option.inherits else ()
+
+
 def broker_synonyms(option: Option, layers: Sequence[Layer]) -> tuple[ConfigSynonym, ...]:
     """The values that are set, of the key itself first, then the defaults, each in the unit of its own key."""
     chain = option.chain()
@@ -57,17 +62,16 @@ def broker_synonyms(option: Option, layers: Sequence[Layer]) -> tuple[ConfigSyno
     return (*given, *defaults)
 
 
-def inheriting_entry(
+def own_entry(
     option: Option,
     value: object,
     overrides: Mapping[str, object],
-    broker_layers: Sequence[Layer],
     own_source: ConfigSource,
+    inherited: tuple[ConfigSynonym, ...],
 ) -> ConfigEntry:
-    """The entry of a topic's or a group's key. `value` is the effective one, `overrides` the topic's or group's own
-    values, parsed, by key; their source is `own_source`.
+    """The entry of a key of a topic, a group or client metrics. `value` is the effective one, `overrides` the values
+    that are set there, parsed, by key, and `inherited` the other values that it may come from.
     """
-    inherited = broker_synonyms(option.inherits, broker_layers) if option.inherits else ()
     own = (
         (ConfigSynonym(option.key, _shown(option, overrides[option.key]), own_source),)
         if option.key in overrides
@@ -82,27 +86,6 @@ def inheriting_entry(
         read_only=False,
         is_sensitive=option.is_sensitive,
         is_default=source is ConfigSource.DEFAULT_CONFIG,
-        synonyms=synonyms,
-        type=option.kind,
-        documentation=documentation(option),
-    )
-
-
-def own_entry(option: Option, default: object, own: Mapping[str, object], source: ConfigSource) -> ConfigEntry:
-    """The entry of a key that inherits from none of the broker: the value that is set, or the default."""
-    is_default = option.key not in own
-    shown = _shown(option, default)
-    defaults = () if shown is None else (ConfigSynonym(option.key, shown, ConfigSource.DEFAULT_CONFIG),)
-    synonyms = (
-        defaults if is_default else (ConfigSynonym(option.key, _shown(option, own[option.key]), source), *defaults)
-    )
-    return ConfigEntry(
-        name=option.key,
-        value=shown if is_default else _shown(option, own[option.key]),
-        source=ConfigSource.DEFAULT_CONFIG if is_default else source,
-        read_only=False,
-        is_sensitive=False,
-        is_default=is_default,
         synonyms=synonyms,
         type=option.kind,
         documentation=documentation(option),

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from ottla.config.broker import ALL_BROKER_KEYS, BrokerConfig
 from ottla.config.declare import INT_MAX, boolean, choice, inherited, int32, string, words
-from ottla.config.describe import inheriting_entry, merged, own_entry, select
+from ottla.config.describe import broker_synonyms, inherited_synonyms, merged, own_entry, select
 from ottla.config.errors import ConfigError
 from ottla.config.options import ConfigEntry, ConfigSource, Given, Option, Options, Origin, OriginKind
 from ottla.config.share_groups import dead_letter_topic, offset_reset
@@ -133,11 +133,10 @@ class GroupConfig(Options):
         for option in select(cls.by_key, names):
             if option.key in INTERNAL_KEYS and option.key not in own:
                 continue
-            if option.inherits is None:
-                entries.append(own_entry(option, option.default, own, ConfigSource.GROUP_CONFIG))
-            else:
-                value = own.get(option.key, getattr(broker, option.inherits.attribute))
-                entries.append(inheriting_entry(option, value, own, broker.layers, ConfigSource.GROUP_CONFIG))
+            default = option.default if option.inherits is None else getattr(broker, option.inherits.attribute)
+            synonyms = inherited_synonyms(option, broker.layers) or broker_synonyms(option, ())
+            value = own.get(option.key, default)
+            entries.append(own_entry(option, value, own, ConfigSource.GROUP_CONFIG, synonyms))
         return entries
 
 
@@ -198,7 +197,7 @@ class ClientMetricsConfig(Options):
         """The entries that DescribeConfigs returns for a subscription that sets `texts`."""
         own = _readable(cls.by_key, texts)
         return [
-            own_entry(option, option.default, own, ConfigSource.CLIENT_METRICS_CONFIG)
+            own_entry(option, own.get(option.key, option.default), own, ConfigSource.CLIENT_METRICS_CONFIG, ())
             for option in select(cls.by_key, names)
         ]
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from ottla.config.accepted import ACCEPTED_TOPIC_KEYS, REMOVED_KEYS
 from ottla.config.broker import BrokerConfig
 from ottla.config.declare import boolean, inherited
-from ottla.config.describe import inheriting_entry, merged, select
+from ottla.config.describe import inherited_synonyms, merged, own_entry, select
 from ottla.config.errors import ConfigError
 from ottla.config.options import ConfigEntry, ConfigSource, Given, Option, Options, Origin, OriginKind
 
@@ -123,7 +123,8 @@ class TopicConfig(Options):
                 continue
             else:
                 value = option.default
-            entries.append(inheriting_entry(option, value, self._own, self.broker.layers, ConfigSource.TOPIC_CONFIG))
+            synonyms = inherited_synonyms(option, self.broker.layers)
+            entries.append(own_entry(option, value, self._own, ConfigSource.TOPIC_CONFIG, synonyms))
         return entries
 
 

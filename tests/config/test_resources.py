@@ -14,18 +14,29 @@ BROKER = BrokerConfig.of({"group.consumer.session.timeout.ms": 20_000, "group.co
 
 def test_a_group_has_the_brokers_default_until_it_sets_its_own() -> None:
     (inherited,) = GroupConfig.describe({}, BROKER, ["consumer.session.timeout.ms"])
-    assert (inherited.value, inherited.source, inherited.is_default) == (
-        "20000",
-        ConfigSource.STATIC_BROKER_CONFIG,
-        False,
-    )
+    broker = ("group.consumer.session.timeout.ms", "20000", ConfigSource.STATIC_BROKER_CONFIG)
+    default = ("group.consumer.session.timeout.ms", "45000", ConfigSource.DEFAULT_CONFIG)
+    assert (inherited.value, inherited.source) == ("20000", ConfigSource.STATIC_BROKER_CONFIG)
+    assert [(one.name, one.value, one.source) for one in inherited.synonyms] == [broker, default]
     (own,) = GroupConfig.describe({"consumer.session.timeout.ms": "30000"}, BROKER, ["consumer.session.timeout.ms"])
     assert (own.value, own.source, own.is_default) == ("30000", ConfigSource.GROUP_CONFIG, False)
-    assert [(one.value, one.source) for one in own.synonyms] == [
-        ("30000", ConfigSource.GROUP_CONFIG),
-        ("20000", ConfigSource.STATIC_BROKER_CONFIG),
-        ("45000", ConfigSource.DEFAULT_CONFIG),
+    assert [(one.name, one.value, one.source) for one in own.synonyms] == [
+        ("consumer.session.timeout.ms", "30000", ConfigSource.GROUP_CONFIG),
+        broker,
+        default,
     ]
+
+
+def test_a_groups_key_without_one_of_the_broker_has_its_own_default_as_synonym() -> None:
+    (entry,) = GroupConfig.describe({}, BROKER, ["share.auto.offset.reset"])
+    assert [(one.name, one.value) for one in entry.synonyms] == [("share.auto.offset.reset", "latest")]
+
+
+def test_client_metrics_have_no_synonym_for_a_default() -> None:
+    (entry,) = ClientMetricsConfig.describe({}, ["interval.ms"])
+    assert (entry.value, entry.source, entry.synonyms) == ("300000", ConfigSource.DEFAULT_CONFIG, ())
+    (entry,) = ClientMetricsConfig.describe({"interval.ms": "1000"}, ["interval.ms"])
+    assert [(one.value, one.source) for one in entry.synonyms] == [("1000", ConfigSource.CLIENT_METRICS_CONFIG)]
 
 
 OF_KAFKA = [

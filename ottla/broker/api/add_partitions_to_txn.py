@@ -119,6 +119,8 @@ class _Additions:
             topic = topics.get(name)
             if is_clients and not context.may(AclOperation.WRITE, ResourceType.TOPIC, name):
                 found[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif is_clients and name in INTERNAL_TOPICS:
+                found[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # AddOffsetsToTxn adds those of groups
             elif topic is None or not 0 <= index < len(topic.partitions):
                 found[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif name in INTERNAL_TOPICS and name != OFFSETS_TOPIC:

@@ -33,6 +33,7 @@ def handle(request: AlterPartitionReassignmentsRequest, context: Context) -> Alt
     """Answer immediately."""
     topics, node_id = context.services.catalog.topics, context.services.catalog.node_id
     return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
         responses=[
             AlterPartitionReassignmentsResponse.ReassignableTopicResponse(
                 name=asked.name,

@@ -151,12 +151,13 @@ def _gather_transactional(
     """Gather what the transaction coordinator lets the producer write now. For batches that are left for later turns it
     is asked again there, since the transaction may have ended meanwhile.
     """
-    from ottla.broker.transactions.produce_admission import Admitted, admit, for_version
+    from ottla.broker.transactions.produce_admission import FIRST_VERSION_THAT_ADDS, Admitted, admit, for_version
 
     version = context.api_version
     transactional_id = request.transactional_id
     assert transactional_id is not None
     coordinator = context.services.transactions.get()
+    begins_at_zero = version >= FIRST_VERSION_THAT_ADDS
 
     def refuse(admitted: Admitted) -> None:
         for batch, refusal in admitted.refused:
@@ -164,7 +165,7 @@ def _gather_transactional(
 
     def take(admitted: Admitted) -> None:
         for slot, partition, records in admitted.transactional:
-            produce.gather(partition, AppendEntry(records, version, is_transactional=True), slot)
+            produce.gather(partition, AppendEntry(records, version, True, begins_at_zero), slot)
         for slot, partition, records in admitted.plain:
             produce.gather(partition, AppendEntry(records, version), slot)
         refuse(admitted)

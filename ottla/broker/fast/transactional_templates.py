@@ -21,7 +21,7 @@ from ottla.broker.fast.produce_template import ProduceTemplate
 from ottla.broker.fast.produce_templates import ProduceTemplates
 from ottla.broker.transactions.produce_admission import FIRST_VERSION_THAT_ADDS, for_version
 from ottla.protocol.records.batch import TRANSACTIONAL_BIT, CorruptBatch, header_fields
-from ottla.storage.log.append import TAKES_TRANSACTIONS
+from ottla.storage.log.append import BEGINS_AT_ZERO, TAKES_TRANSACTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +50,8 @@ class TransactionalTemplate(ProduceTemplate):
         self._transactional_id = request.transactional_id
         self._partitions = frozenset({(partition.topic, partition.index)})
         self._adds = version >= FIRST_VERSION_THAT_ADDS
+        if self._adds:
+            self.takes |= BEGINS_AT_ZERO
         self._coordinator = services.transactions.get()
 
     def admit(self, entries: list[memoryview]) -> Admission | None:

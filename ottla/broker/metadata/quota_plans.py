@@ -153,7 +153,9 @@ def _check_value(keys: Mapping[str, int | None], key: str, value: float) -> None
     if key not in keys:
         raise _invalid(f"Invalid configuration key {key[:80]}")
     largest = keys[key]
-    if not value > 0:  # also refuses NaN
+    if not math.isfinite(value):
+        raise _invalid(f"Quota {key} must be a finite number")
+    if value <= 0:
         raise _invalid(f"Quota {key} must be greater than 0")
     if largest is None:
         return

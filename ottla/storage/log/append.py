@@ -27,6 +27,11 @@ NO_TIMESTAMP: Final = -1
 FIRST_PRODUCE_VERSION_WITH_ZSTD: Final = 7
 TAKES_ZSTD: Final = 1
 TAKES_TRANSACTIONS: Final = 2
+BEGINS_AT_ZERO: Final = 4
+"""A producer that the log does not know has to begin with sequence 0 (KIP-890, `transaction.version` 2). There each
+transaction has an epoch of its own, and the partition knows the producer until its end. So a later sequence is that of
+a batch that has overtaken an earlier one, which was refused and is sent again.
+"""
 """Flags for what the requests of a call may contain: by their version, and because they are part of a transaction."""
 _MAGIC_POSITION: Final = 16
 _MIN_INT64: Final = -(1 << 63)
@@ -47,17 +52,21 @@ class AppendEntry(NamedTuple):
             epoch are patched in place, and valid until `Log.append` returns.
         api_version: the version of the Produce request: zstd is refused below 7.
         is_transactional: the batch may be of a transaction, which is open in its coordinator and has the partition.
+        begins_at_zero: an unknown producer has to begin with sequence 0 (`BEGINS_AT_ZERO`).
     """
 
     records: memoryview
     api_version: int
     is_transactional: bool = False
+    begins_at_zero: bool = False
 
     @property
     def takes(self) -> int:
-        """`TAKES_ZSTD`, `TAKES_TRANSACTIONS`."""
+        """`TAKES_ZSTD`, `TAKES_TRANSACTIONS`, `BEGINS_AT_ZERO`."""
         takes = TAKES_ZSTD if self.api_version >= FIRST_PRODUCE_VERSION_WITH_ZSTD else 0
-        return takes | TAKES_TRANSACTIONS if self.is_transactional else takes
+        if self.is_transactional:
+            takes |= TAKES_TRANSACTIONS
+        return takes | BEGINS_AT_ZERO if self.begins_at_zero else takes
 
 
 class RecordError(NamedTuple):

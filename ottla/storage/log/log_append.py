@@ -29,6 +29,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.checksum import crc32c
 from ottla.storage.files.files import IOV_MAX
 from ottla.storage.log.append import (
+    BEGINS_AT_ZERO,
     LAST_PLAIN_CODEC,
     TAKES_ZSTD,
     Appended,
@@ -370,7 +371,7 @@ def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says
                                 not_stored = not_stored or {}
                                 not_stored[len(batches) + len(not_stored)] = duplicate
                                 continue
-                            _require_sequence(producers, producer, header)
+                            _require_sequence(producers, producer, header, takes)
                         sender, sender_epoch, fresh = producer_id, epoch, []
                     last_sequence = (sequence + delta) & MAX_SEQUENCE
                     fresh.append((last_sequence, next_offset + delta, delta, max_ms))
@@ -433,8 +434,16 @@ def _refused(refusal: Refused, log_start_offset: int) -> AppendResult:
     )
 
 
-def _require_sequence(producers: ProducerStates, producer: ProducerEntry | None, header: BatchHeader) -> None:
+def _require_sequence(
+    producers: ProducerStates, producer: ProducerEntry | None, header: BatchHeader, takes: int
+) -> None:
     if producer is None:
+        if takes & BEGINS_AT_ZERO and header.base_sequence:
+            raise Refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"the first sequence of producer {header.producer_id} in this partition is {header.base_sequence}, "
+                "not 0",
+            )
         earlier = producers.beginnings.earlier(header)
         if earlier is not None:
             raise Refused(

@@ -1,7 +1,8 @@
 """The state of a log's idempotent producers: the last five batches of each, to refuse gaps and detect duplicates, and
 the first offset of its open transaction.
 
-Rules (Kafka's ProducerAppendInfo; KIP-98): an unknown producer may begin anywhere; a known one continues with the next
+Rules (Kafka's ProducerAppendInfo; KIP-98): an unknown producer may begin anywhere, unless Produce has just added the
+partition to its transaction (`BEGINS_AT_ZERO`); a known one continues with the next
 sequence (0 follows 2^31-1); a new epoch begins at 0; an older epoch is refused. While a transaction is open, all
 batches of its producer belong to it, and its marker ends it. There are two differences to Kafka. An unknown producer
 must not begin after a batch of its own that was refused by a full disk (producer_beginnings.py). And a producer expires

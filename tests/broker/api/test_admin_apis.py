@@ -242,6 +242,13 @@ def reassign(node: Node, topic: str, index: int, replicas: list[int] | None) -> 
     return ErrorCode(answer.error_code), answer.error_message
 
 
+@pytest.mark.parametrize("may_change", [True, False])
+def test_a_reassignment_returns_whether_it_may_change_the_replication_factor(node: Node, may_change: bool) -> None:
+    response = ask(node, AlterPartitionReassignmentsRequest(topics=[], allow_replication_factor_change=may_change), 1)
+    assert isinstance(response, AlterPartitionReassignmentsResponse)
+    assert response.allow_replication_factor_change is may_change
+
+
 def test_a_partition_can_be_reassigned_to_this_broker_only(node: Node) -> None:
     wrong = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     begins = "The manual partition assignment includes"
@@ -444,9 +451,10 @@ def test_a_filter_that_makes_no_sense_is_refused(
     [
         ([("user", "a")], BYTE_RATE, 1.5, "producer_byte_rate cannot be a fractional value."),
         ([("user", "a")], BYTE_RATE, -1.0, "Quota producer_byte_rate must be greater than 0"),
-        ([("user", "a")], BYTE_RATE, float("nan"), "Quota producer_byte_rate must be greater than 0"),
+        ([("user", "a")], BYTE_RATE, float("nan"), "Quota producer_byte_rate must be a finite number"),
         ([("user", "a")], BYTE_RATE, 1e30, "Proposed value for producer_byte_rate is too large for a LONG."),
-        ([("user", "a")], BYTE_RATE, float("inf"), "Proposed value for producer_byte_rate is too large for a LONG."),
+        ([("user", "a")], BYTE_RATE, float("inf"), "Quota producer_byte_rate must be a finite number"),
+        ([("user", "a")], "request_percentage", float("inf"), "Quota request_percentage must be a finite number"),
         ([("ip", None)], "connection_creation_rate", 1e10, "Proposed value for connection_creation_rate is too large"),
         ([("user", "a")], "nope", 1.0, "Invalid configuration key nope"),
         ([("user", "a")], "connection_creation_rate", 1.0, "Invalid configuration key connection_creation_rate"),

@@ -237,8 +237,17 @@ def test_partitions_that_do_not_exist_are_refused(life: TransactionLife, version
     commits(producer)
 
 
-@pytest.mark.parametrize("topic", ["__transaction_state", "__cluster_metadata", "no such topic", ""])
-def test_topics_that_no_transaction_writes_to_are_refused(life: TransactionLife, topic: str) -> None:
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        ("__transaction_state", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("__consumer_offsets", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("__cluster_metadata", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("no such topic", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_topics_that_no_transaction_writes_to_are_refused(life: TransactionLife, topic: str, code: ErrorCode) -> None:
     producer = begun(life)
     before = seen(life)
     request = AddPartitionsToTxnRequest(
@@ -249,10 +258,7 @@ def test_topics_that_no_transaction_writes_to_are_refused(life: TransactionLife,
     )
     answer = life.ask(AddPartitionsToTxnResponse, request, 3)
     (result,) = answer.results_by_topic_v3_and_below[0].results_by_partition
-    assert result.partition_error_code in (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-    )
+    assert result.partition_error_code == code
     assert seen(life) == before
     commits(producer)
 

@@ -12,7 +12,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import crc_matches, parse_header
 from ottla.protocol.records.control import end_transaction_marker
 from ottla.storage.formats.layout import OFFSETS_TOPIC
-from ottla.storage.log.append import TAKES_TRANSACTIONS, TAKES_ZSTD, AppendResult
+from ottla.storage.log.append import BEGINS_AT_ZERO, TAKES_TRANSACTIONS, TAKES_ZSTD, AppendResult
 from ottla.storage.log.log import Log
 from ottla.storage.producers.transactions import NONE_OPEN
 
@@ -109,6 +109,16 @@ def test_a_gap_inside_a_transaction_is_refused() -> None:
     log = open_test_log(disk())
     put(log, transactional_batch(ONE, 0))
     assert codes(put(log, transactional_batch(ONE, 2))) == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+
+
+@pytest.mark.parametrize("takes", [TAKES_TRANSACTIONS, TAKES_TRANSACTIONS | BEGINS_AT_ZERO])
+def test_an_unknown_producer_that_has_to_begin_at_0_does_not_begin_later(takes: int) -> None:
+    log = open_test_log(disk())
+    expected = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if takes & BEGINS_AT_ZERO else ErrorCode.NONE
+    assert codes(put(log, transactional_batch(ONE, 1), takes=takes)) == [expected]
+    assert (
+        codes(put(log, transactional_batch(TWO, 0), transactional_batch(TWO, 1), takes=takes)) == [ErrorCode.NONE] * 2
+    )
 
 
 def test_a_marker_of_an_older_epoch_or_coordinator_is_refused_and_changes_nothing() -> None:
