@@ -15,6 +15,7 @@ from ottla.cli.main import main
 
 COMMANDS = (
     "serve",
+    "run",
     "topics",
     "produce",
     "consume",
