@@ -209,7 +209,8 @@ class Reading:
         if consumer.group_metadata().generation < 0:
             self._wait_for(f"a place in the group {self._group_id}")
         elif not consumer.assignment():
-            self._wait_for(f"a partition of {self._topic}, of which other members of {self._group_id} have all", True)
+            members = f"other members of {self._group_id}"
+            self._wait_for(f"a partition of {self._topic}: {members} have all, or there is none", True)
         else:
             self._wait_for_records()
 
