@@ -1,8 +1,8 @@
 """Which offsets a query reads, and how they are divided among tasks. Pure except for its requests to the cluster.
 
 An end before the start is an error if both are numbers of the options, as these contradict each other. Where the log
-decides one of them (earliest, a time), the partition is empty, as in Spark's own source: retention moves the start of
-one partition past an ending offset while others still have their records.
+decides one of them (earliest, a time), the partition is empty, with a warning: retention moves the start of one
+partition past an ending offset while others still have their records. (Spark's own source refuses such a query.)
 
 The order is: topics to partitions, the ends of each log, the limits of the options to offsets, the check against the
 log, the split into tasks. A start before the first record of the log, or an end after the last one, is data loss: an
@@ -110,6 +110,7 @@ def plan(options: ReadOptions, cluster: ClusterView) -> list[OffsetRange]:
     starts = start_offsets(options, start_matches, firsts, lasts)
     ends = _ends(options, end_matches, lasts)
     ranges = []
+    backward = []
     for topic, partition in partitions:
         place = (topic, partition)
         info = topics[topic]
@@ -118,12 +119,15 @@ def plan(options: ReadOptions, cluster: ClusterView) -> list[OffsetRange]:
             if _is_number(options.starting, place) and _is_number(options.ending, place):
                 problem = f"the ending offset {whole.end} is before the start {whole.start}"
                 raise OptionError(f"{topic}-{partition}: {problem}")
+            backward.append(whole)
             whole = replace(whole, end=whole.start)
         present = present_part(
             whole, firsts[place], lasts[place], options, last_is_stable=options.client.read_committed
         )
         if present.start < present.end:
             ranges.append(present)
+    if backward:
+        logger.warning("nothing is read where the end is before the start: %s", _listed(backward))
     return split(ranges, options.min_partitions, options.max_records_per_partition)
 
 

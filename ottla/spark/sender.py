@@ -144,16 +144,26 @@ class Sender:
     def find(self, topics: Iterable[str]) -> None:
         """Look up topics, those that are not known yet in one request. Before anything else is called about them.
 
-        The broker may create them, if its configuration allows that. Raises WriteFailed for a topic that does not exist
-        or may not be written to, and BrokerUnavailable.
+        The broker may create them, if its configuration allows that. Raises BrokerUnavailable, and WriteFailed for a
+        topic that may not be written to, or does not exist. That fails in seconds: unlike a broker that is away, it is
+        a mistake in the query. Many topics may take longer, so the attempts are counted since one of them was found.
         """
         missing = [topic for topic in topics if topic not in self._leaders]
-        if not missing:
-            return
-        try:
-            self._find_first(missing)
-        except ProtocolFailure as problem:
-            raise WriteFailed(f"cannot write to {problem}") from None
+        attempts_left = self._client.offset_retries
+        while missing:
+            try:
+                found = self._patiently(partial(self._cluster.partition_leaders, missing, may_create=True))
+            except ProtocolFailure as problem:
+                raise WriteFailed(f"cannot write to {problem}") from None
+            self._leaders |= found
+            missing = [topic for topic in missing if topic not in found]
+            attempts_left = self._client.offset_retries if found else attempts_left - 1
+            if missing and attempts_left < 0:
+                unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                said = f"the broker answered {unknown.name} ({unknown.message})"
+                raise WriteFailed(f"cannot write to topic {missing[0]}: {said}")
+            if missing:
+                self._sleep(self._client.offset_retry_interval_ms / 1000)
 
     def partition_count(self, topic: str) -> int:
         """Return how many partitions a topic has."""
@@ -185,20 +195,6 @@ class Sender:
             self._step()
 
     # Questions --------------------------------------------------------------------------------------------------
-
-    def _find_first(self, missing: list[str]) -> None:
-        """Find topics, which the broker may have to create first. An unknown name fails in seconds: unlike a broker
-        that is away, it is a mistake in the query.
-        """
-        for attempts_left in range(self._client.offset_retries, -1, -1):
-            self._leaders |= self._patiently(partial(self._cluster.partition_leaders, missing, may_create=True))
-            missing = [topic for topic in missing if topic not in self._leaders]
-            if not missing:
-                return
-            if attempts_left:
-                self._sleep(self._client.offset_retry_interval_ms / 1000)
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise WriteFailed(f"cannot write to topic {missing[0]}: the broker answered {unknown.name} ({unknown.message})")
 
     def _patiently(self, question: Callable[[], T]) -> T:
         """Repeat a request until it is answered, for at most `kafka.delivery.timeout.ms`."""

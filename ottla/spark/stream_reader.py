@@ -119,13 +119,15 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with reported_in_one_line():
             planner, cluster = self._connected()
             give_up_at = time.monotonic() + self._options.client.poll_timeout_ms / 1000
+            level = logging.WARNING
             while True:
                 try:
                     answer = question(planner, cluster)
                 except BrokerUnavailable as problem:
                     if not self._has_answered or time.monotonic() >= give_up_at:
                         raise
-                    logger.warning("%s; the stream waits for it", problem)
+                    logger.log(level, "%s; the stream waits for it", problem)
+                    level = logging.INFO  # one warning is enough, however long that takes
                 else:
                     self._has_answered = True
                     return answer

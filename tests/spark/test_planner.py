@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
@@ -124,11 +125,13 @@ def test_limits_that_do_not_fit_the_topic_are_refused(given: dict[str, str], say
     ],
 )
 @pytest.mark.parametrize("loss", ["true", "false"])
-def test_an_end_before_a_start_that_the_log_decides_makes_an_empty_partition_as_in_sparks_own_source(
-    loss: str, given: dict[str, str], ranges: list[tuple[str, int, int, int]]
+def test_an_end_before_a_start_that_the_log_decides_makes_an_empty_partition_and_a_warning(
+    loss: str, given: dict[str, str], ranges: list[tuple[str, int, int, int]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only two numbers that contradict each other are a mistake; the log may lose its oldest records at any time."""
     assert planned(failOnDataLoss=loss, **given) == ranges
+    (message,) = caplog.messages
+    assert re.match(r"nothing is read where the end is before the start: t-[01] \[\d+, \d+\)$", message)
 
 
 def test_times_start_and_end_at_the_first_record_that_is_as_new() -> None:

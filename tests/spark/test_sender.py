@@ -358,9 +358,27 @@ def test_a_topic_that_does_not_exist_is_named_among_those_that_do(broker: Script
         with pytest.raises(WriteFailed, match=says):
             sender.find(["t", "none", "u"])
         asked = [[topic.name for topic in request.topics] for _, _, request in broker.requests[1:]]  # type: ignore[attr-defined]  # MetadataRequests
-        assert asked == [["none", "t", "u"], ["none"], ["none"], ["none"]]
+        assert asked == [["none", "t", "u"], *[["none"]] * 4]
         sender.find(["u", "t"])
         assert [sender.partition_count(topic) for topic in ("t", "u")] == [3, 1]
+
+
+def test_a_broker_may_take_its_time_to_create_many_topics(broker: ScriptedBroker) -> None:
+    topics = [f"new-{i}" for i in range(10)]
+
+    def create_another(request: Request, version: int) -> Response:
+        response = broker.metadata(request, version)
+        created = len(broker.topics)
+        broker.topics[f"new-{created}"] = ScriptedTopic({0: ScriptedLog()})
+        return response
+
+    broker.topics = {}
+    broker.answers[ApiKey.METADATA] = create_another
+    client, producer = producer_settings({"kafka.bootstrap.servers": broker.bootstrap})
+    clock = Clock()
+    with closing(Sender(client, producer, monotonic=clock.monotonic, sleep=clock.sleep)) as sender:
+        sender.find(topics)
+        assert {sender.partition_count(topic) for topic in topics} == {1}
 
 
 def test_a_topic_that_may_not_be_written_to_is_named_once(broker: ScriptedBroker) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kit.scripted_broker import ScriptedBroker, ScriptedLog, ScriptedTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
@@ -38,6 +39,19 @@ def test_a_broker_that_was_never_there_is_reported_at_once_with_any_trigger(monk
             stream.initialOffset()
         with pytest.raises(BrokerUnavailable, match=f"cannot reach {address}"):
             stream.latestOffset({"t": {"0": 1}}, ReadAllAvailable())
+
+
+def test_a_stream_that_waits_for_a_broker_warns_once(caplog: pytest.LogCaptureFixture) -> None:
+    broker = ScriptedBroker()
+    broker.topics["t"] = ScriptedTopic({0: ScriptedLog([], 5, 5)})
+    given = {"kafkaConsumer__pollTimeoutMs": "200", "kafka__retry__backoff__ms": "10"}
+    with broker.running():
+        stream = reader(kafka__bootstrap__servers=broker.bootstrap, **given)
+        start = stream.initialOffset()
+    with pytest.raises(BrokerUnavailable, match="Connection refused"):
+        stream.latestOffset(start, ReadAllAvailable())
+    (warning,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.endswith("Connection refused; the stream waits for it")
 
 
 CALLS: dict[str, Callable[[Any], object]] = {
