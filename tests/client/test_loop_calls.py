@@ -7,7 +7,9 @@ import threading
 
 import pytest
 
+from ottla.client.blocking import loop_calls
 from ottla.client.blocking.loop_calls import LoopCall
+from ottla.client.blocking.thread_waiter import ThreadWaiter
 
 RUN_LIMIT_S = 60
 
@@ -60,3 +62,16 @@ def test_a_thread_that_waits_can_be_woken_before_the_end(loop):
     while not call.done:
         call.wait_for_change()
     assert call.result() == 1
+
+
+def test_the_loop_yields_the_processor_once_the_thread_is_woken(loop, monkeypatch):
+    """Else its next steps, such as the next Fetch of a consumer, run before the thread has its result."""
+    steps = []
+    wake = ThreadWaiter.wake
+    monkeypatch.setattr(ThreadWaiter, "wake", lambda waiter: steps.append("wake") or wake(waiter))
+    monkeypatch.setattr(loop_calls, "_yield_processor", lambda: steps.append("yield"))
+    call = LoopCall(answer(1))
+    loop.call_soon_threadsafe(call.start)
+    assert call.wait() == 1
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(RUN_LIMIT_S)  # that step has ended
+    assert steps == ["wake", "yield"]

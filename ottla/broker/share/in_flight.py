@@ -186,19 +186,18 @@ class InFlightRecords:
         changes: list[StateBatch] = []
         for each in acknowledgements:
             first_offset = max(each.first_offset, self.start_offset)
-            runs = self._split(first_offset, each.last_offset)
-            if not runs:
+            if first_offset > each.last_offset:
                 continue
-            index = self._index_of(first_offset)
+            begin, end = self._bounds(first_offset, each.last_offset)
             changed: list[Run] = []
-            for run, kind in pieces(runs, each):
+            for run, kind in pieces(self._runs[begin:end], each):
                 changed.append(run)
                 if kind == _RENEW:
                     run.deadline_ms = renewed_until_ms
                 else:
                     self._end(run, _RESULT[kind], most_deliveries, kind == _REJECT)
                     add_change(changes, run)
-            self._runs[index : index + len(runs)] = changed
+            self._runs[begin:end] = changed
         self._advance()
         return changes
 
@@ -325,19 +324,27 @@ class InFlightRecords:
         """The runs of exactly these offsets; those at the edges are divided."""
         if last_offset < first_offset:
             return []
-        self._divide_before(first_offset)
-        self._divide_before(last_offset + 1)
-        return self._covering(first_offset, last_offset)
+        begin, end = self._bounds(first_offset, last_offset)
+        return self._runs[begin:end]
 
-    def _divide_before(self, offset: int) -> None:
-        index = self._index_of(offset)
+    def _bounds(self, first_offset: int, last_offset: int) -> tuple[int, int]:
+        """Divide the runs at the edges; the index of the first run of exactly these offsets, and of that after them."""
+        begin = self._divide_before(first_offset)
+        return begin, self._divide_before(last_offset + 1)
+
+    def _divide_before(self, offset: int) -> int:
+        """Let a run begin at an offset; its index, that of the end if none has the offset."""
+        index = bisect_right(self._runs, offset, key=_first_offset) - 1
         if index < 0:
-            return
+            return 0
         run = self._runs[index]
-        if run.first_offset < offset <= run.last_offset:
+        if run.first_offset == offset:
+            return index
+        if offset <= run.last_offset:
             after = Run(offset, run.last_offset, run.state, run.delivery_count, run.member_id, run.deadline_ms)
             run.last_offset = offset - 1
             self._runs.insert(index + 1, after)
+        return index + 1
 
     def _advance(self) -> None:
         """Join neighbours that are alike, and move the start offset over what needs no delivery any more."""

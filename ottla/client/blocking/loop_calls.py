@@ -1,18 +1,23 @@
 """A coroutine that runs in the loop's thread while another thread waits for it.
 
 This is `asyncio.run_coroutine_threadsafe` with fewer steps: the last step of the coroutine wakes the thread. If the
-loop had more to do after that, the two threads would contend for the interpreter lock.
+loop has more to do after that, such as the next Fetch, the two threads would contend for the interpreter lock, and for
+the processor if there is one: so the loop's thread yields both first.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import os
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from ottla.client.blocking.thread_waiter import LOOK_S, ThreadWaiter
 
 T = TypeVar("T")
+
+_yield_processor: Callable[[], object] = getattr(os, "sched_yield", bool)
+"""Let another thread run that is ready; Windows has no such call, and `bool` does nothing."""
 
 
 class LoopCall(Generic[T]):
@@ -55,6 +60,7 @@ class LoopCall(Generic[T]):
     def _end(self) -> None:
         self.done = True
         self._waiter.wake()
+        _yield_processor()
 
     def wake(self) -> None:
         """Let the thread check whether there is something else to do."""

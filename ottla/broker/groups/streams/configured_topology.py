@@ -24,7 +24,7 @@ from ottla.protocol.api.streams_group_heartbeat import StreamsGroupStatus
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 MAX_TASKS = 10_000
-"""Tasks in one topology. The broker assigns them in one piece: 2 to 5 microseconds for each task and copy."""
+"""Tasks in one topology. The broker assigns them in one piece: 1 to 3 microseconds for each task and copy."""
 
 
 class InternalTopic(NamedTuple):

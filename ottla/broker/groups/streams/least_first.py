@@ -27,14 +27,16 @@ class LeastFirst(Generic[T]):
         """Add an item."""
         heap = self._heap
         index = len(heap)
-        heap.append((number, item))
+        new = (number, item)
+        heap.append(new)
         while index:
-            parent = (index - 1) // 2
-            if number >= heap[parent][0]:
+            parent = (index - 1) >> 1
+            above = heap[parent]
+            if number >= above[0]:
                 break
-            heap[index] = heap[parent]
+            heap[index] = above
             index = parent
-        heap[index] = (number, item)
+        heap[index] = new
 
     def pop(self) -> T:
         """Remove the smallest item and return it. Raises IndexError if there is none."""
@@ -43,15 +45,17 @@ class LeastFirst(Generic[T]):
         if not heap:
             return last[1]
         least = heap[0][1]
-        index = 0
-        size = len(heap)
-        while index < size // 2:
-            child = 2 * index + 1
-            if child + 1 < size and heap[child][0] > heap[child + 1][0]:
+        number = last[0]
+        index, child, end = 0, 1, len(heap) - 1
+        while child <= end:
+            below = heap[child]
+            if child < end and below[0] > (right := heap[child + 1])[0]:
                 child += 1
-            if last[0] <= heap[child][0]:
+                below = right
+            if number <= below[0]:
                 break
-            heap[index] = heap[child]
+            heap[index] = below
             index = child
+            child = 2 * index + 1
         heap[index] = last
         return least

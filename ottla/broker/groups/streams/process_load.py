@@ -28,17 +28,19 @@ class MemberLoad:
 class ProcessLoad:
     """A process with its members, and the tasks that they got. It has a task only once, as active or as standby."""
 
-    __slots__ = ("_by_count", "_members", "load", "tasks")
+    __slots__ = ("_by_count", "_member_count", "_members", "load", "tasks")
 
     def __init__(self) -> None:
         self.tasks: set[int] = set()
         self.load = 0.0
         self._members: list[MemberLoad] = []
+        self._member_count = 0
         self._by_count: LeastFirst[MemberLoad] | None = None
 
     def begin(self, members: Iterable[MemberLoad]) -> None:
         """Name the members, before any task. Among members with equal numbers of tasks the choice is in this order."""
         self._members = list(members)
+        self._member_count = len(self._members)
 
     def add(self, member: MemberLoad, task: int, *, is_active: bool) -> int:
         """Give a member a task. Return the number of its tasks."""
@@ -47,7 +49,7 @@ class ProcessLoad:
 
     def add_to_least_loaded(self, task: int, *, is_active: bool) -> int:
         """Give a task to the member with the fewest. Return the number of its tasks."""
-        if len(self._members) == 1:
+        if self._member_count == 1:
             return self._add(self._members[0], task, is_active)
         if self._by_count is None:
             self._by_count = LeastFirst((member.count, member) for member in self._members)
@@ -57,8 +59,9 @@ class ProcessLoad:
         return count
 
     def _add(self, member: MemberLoad, task: int, is_active: bool) -> int:
-        self.tasks.add(task)
+        tasks = self.tasks
+        tasks.add(task)
         (member.active if is_active else member.standby).append(task)
-        member.count += 1
-        self.load = len(self.tasks) / len(self._members)
-        return member.count
+        count = member.count = member.count + 1
+        self.load = len(tasks) / self._member_count
+        return count

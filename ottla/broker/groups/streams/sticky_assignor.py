@@ -17,7 +17,7 @@ Source: Kafka 4.4's `StickyTaskAssignor`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ottla.broker.groups.streams.configured_topology import ConfiguredSubtopology
@@ -117,18 +117,28 @@ class _Assignment:
         for place, member in enumerate(members):
             self._active_before.update(dict.fromkeys(self._numbers.of(member.active), self._members[place]))
             for task, holder in self._held(member, place):
-                holders.setdefault(task, []).append(holder)
+                if task in holders:
+                    holders[task].append(holder)
+                else:
+                    holders[task] = [holder]
+        loads = self._members
         for task, found in holders.items():
             if len(found) > 1:
                 found.sort()
-            self._holders[task] = [self._members[place] for _, _, place in found]
+            self._holders[task] = [loads[place] for _, _, place in found]
 
     def _held(self, member: AssignorMember, place: int) -> Iterator[tuple[int, _Holder]]:
         for subtopology_id in {**member.standby, **member.task_offsets}:
             numbers = self._numbers.range_of(subtopology_id)
             size = len(numbers)
             standby = member.standby.get(subtopology_id, NO_PARTITIONS)
-            offsets = member.task_offsets.get(subtopology_id, {})
+            offsets = member.task_offsets.get(subtopology_id)
+            if not offsets:
+                holder = (0, 0, place)
+                for partition in standby:
+                    if 0 <= partition < size:
+                        yield numbers[partition], holder
+                continue
             for partition in standby:
                 if 0 <= partition < size:
                     yield numbers[partition], (0, -offsets.get(partition, 0), place)
@@ -140,7 +150,7 @@ class _Assignment:
         """Assign each task once."""
         before, holders = self._active_before, self._holders
         left = [task for task in self._numbers.by_partition() if not self._activate(before.get(task), task)]
-        left = [task for task in left if not self._activate(_least_loaded(holders.get(task, ())), task)]
+        left = [task for task in left if not self._activate(_least_loaded(holders.get(task)), task)]
         left.sort()
         by_load = LeastFirst((process.load, process) for process in self._processes)
         for task in left:
@@ -156,8 +166,10 @@ class _Assignment:
         return True
 
     def _count_active(self, tasks_of_member: int) -> None:
-        self._active_share.count(tasks_of_member)
-        self._share.count(tasks_of_member)
+        if tasks_of_member == self._active_share.tasks_per_member:
+            self._active_share.count(tasks_of_member)
+        if tasks_of_member == self._share.tasks_per_member:
+            self._share.count(tasks_of_member)
 
     def assign_standby(self) -> None:
         """Assign the copies of each task with state."""
@@ -179,7 +191,7 @@ class _Assignment:
         """Give a copy to the member that had the task as active, or else to one that has a part of its state."""
         if self._make_standby(self._active_before.get(task), task):
             return True
-        return self._make_standby(_least_loaded(self._holders.get(task, ()), without=task), task)
+        return self._make_standby(_least_loaded(self._holders.get(task), without=task), task)
 
     def _make_standby(self, member: MemberLoad | None, task: int) -> bool:
         if member is None or task in member.process.tasks or member.count >= self._share.tasks_per_member:
@@ -200,8 +212,9 @@ class _Assignment:
         if found is not None:
             self._share.count(found.add_to_least_loaded(task, is_active=False))
             by_load.push(found.load, found)
-        for process in reversed(having):
-            by_load.push(process.load, process)
+        if having:
+            for process in reversed(having):
+                by_load.push(process.load, process)
         return found is not None
 
     def result(self) -> dict[str, TaskSets]:
@@ -212,11 +225,13 @@ class _Assignment:
         }
 
 
-def _least_loaded(members: Iterable[MemberLoad], without: int | None = None) -> MemberLoad | None:
+def _least_loaded(members: Sequence[MemberLoad] | None, without: int | None = None) -> MemberLoad | None:
     """The first of the members, or a later one whose process and that itself has less.
 
     `without`: only members of processes that do not have this task.
     """
+    if not members:
+        return None
     chosen = None
     process_load, count = 0.0, 0
     for member in members:

@@ -5,7 +5,9 @@ subtopologies "0" with 2 tasks and "1" with 3: "1"_0 is number 2
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 
 from ottla.broker.groups.streams.configured_topology import ConfiguredSubtopology
 from ottla.broker.groups.streams.tasks import Tasks
@@ -36,8 +38,7 @@ class TaskNumbers:
             for numbers, is_stateful in zip(self._ranges.values(), self._are_stateful, strict=True)
             if is_stateful or not with_state
         ]
-        most = max(map(len, ranges), default=0)
-        return [numbers[partition] for partition in range(most) for numbers in ranges if partition < len(numbers)]
+        return [number for numbers in zip_longest(*ranges) for number in numbers if number is not None]
 
     def range_of(self, subtopology_id: str) -> range:
         """The tasks of a subtopology, by partition; none if it is not in the topology."""
@@ -51,11 +52,12 @@ class TaskNumbers:
 
     def tasks(self, numbers: Iterable[int]) -> Tasks:
         """The tasks of numbers."""
-        partitions: dict[str, list[int]] = {}
-        of_each = iter(self._ranges.items())
-        subtopology_id, within = "", range(0)
-        for number in sorted(numbers):
-            while number >= within.stop:
-                subtopology_id, within = next(of_each)
-            partitions.setdefault(subtopology_id, []).append(number - within.start)
-        return {one: frozenset(some) for one, some in partitions.items()}
+        left = sorted(numbers)
+        found: dict[str, frozenset[int]] = {}
+        begin = 0
+        for subtopology_id, within in self._ranges.items():
+            end = bisect_left(left, within.stop, begin)
+            if end > begin:
+                found[subtopology_id] = frozenset(map(within.index, left[begin:end]))
+                begin = end
+        return found
