@@ -312,7 +312,8 @@ class Node:
     def _make_tokens(self) -> DelegationTokens:
         from ottla.broker.security.tokens.delegation_tokens import DelegationTokens
 
-        return DelegationTokens(self.services.config, self.services.catalog, self.services.clock)
+        services = self.services
+        return DelegationTokens(services.config, services.catalog, services.clock, services.clock_trust.deletion_ms)
 
     def _make_doors(self) -> Mapping[str, SaslDoor]:
         config = self.services.config

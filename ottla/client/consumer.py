@@ -21,7 +21,7 @@ from ottla.client.groups.participation import Participation
 from ottla.client.groups.start_positions import StartPositions
 from ottla.client.groups.subscription import Subscription
 from ottla.client.options import Servers, read_options
-from ottla.client.structs import GroupMetadata, K, OffsetAndMetadata, TopicPartition, V
+from ottla.client.structs import GroupMetadata, K, OffsetAndMetadata, TopicPartition, V, require_int64
 from ottla.protocol.errors import ErrorCode
 
 
@@ -316,6 +316,5 @@ class _Partitions:
 
 def _to_offset(given: int | OffsetAndMetadata) -> OffsetAndMetadata:
     offset = OffsetAndMetadata(given) if isinstance(given, int) else OffsetAndMetadata(*given)
-    if offset.offset < 0:
-        raise ValueError(f"an offset is 0 or more, not {offset.offset}")
+    require_int64("an offset", offset.offset)
     return offset

@@ -26,7 +26,7 @@ from ottla.client.interceptors import before_consuming, close_all
 from ottla.client.metrics import ConsumerMetrics
 from ottla.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from ottla.client.polled_records import PolledRecords
-from ottla.client.structs import ConsumerRecord, K, TopicPartition, V
+from ottla.client.structs import ConsumerRecord, K, TopicPartition, V, require_int64
 
 _NO_LIMIT = sys.maxsize
 _NOTHING: Iterator[Any] = iter(())
@@ -117,11 +117,10 @@ class PartitionReader(Generic[K, V]):
     def seek(self, partition: tuple[str, int], offset: int) -> None:
         """Continue reading at `offset`. Records that were fetched already are dropped.
 
-        Raises ValueError for an offset below 0, TypeError for one that is no integer.
+        Raises ValueError for an offset below 0 or above 2^63-1, TypeError for one that is no integer.
         """
         offset = index(offset)
-        if offset < 0:
-            raise ValueError(f"an offset is 0 or more, not {offset}")
+        require_int64("an offset", offset)
         self._assignment.find(partition).move(offset)
         self._after_move(partition)
 
@@ -172,8 +171,7 @@ class PartitionReader(Generic[K, V]):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return, per partition, its first record with that timestamp (ms) or later; None if there is none."""
         for partition, timestamp in timestamps.items():
-            if timestamp < 0:
-                raise ValueError(f"{partition}: a timestamp is 0 or more, not {timestamp}")
+            require_int64(f"{partition}: a timestamp", timestamp)
         return await self._list_offsets(timestamps)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

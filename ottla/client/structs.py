@@ -29,12 +29,21 @@ __all__ = [
     "TopicPartition",
 ]
 
+LARGEST = 2**63 - 1
+"""The largest offset and timestamp that a request can have."""
+
 
 class TopicPartition(NamedTuple):
     """A partition of a topic."""
 
     topic: str
     partition: int
+
+
+def require_int64(what: str, number: int) -> None:
+    """Raise ValueError, which begins with `what`, unless a number is one that an offset or a time can be."""
+    if not 0 <= number <= LARGEST:
+        raise ValueError(f"{what} is 0 to 2^63-1, not {number}")
 
 
 class OffsetAndMetadata(NamedTuple):

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ottla.client.errors import AbortableTransactionError, KafkaError
-from ottla.client.structs import GroupMetadata, OffsetAndMetadata, TopicPartition
+from ottla.client.structs import GroupMetadata, OffsetAndMetadata, TopicPartition, require_int64
 from ottla.client.unfinished_batches import UnfinishedBatches
 from ottla.client_core.transaction_questions import Offsets
 from ottla.client_core.transactions import Phase
@@ -66,8 +66,7 @@ class TransactionMethods:
             for place, offset in offsets.items()
         }
         for (topic, index), (offset, _, _) in given.items():
-            if offset < 0:
-                raise ValueError(f"{topic}-{index}: an offset is 0 or more, not {offset}")
+            require_int64(f"{topic}-{index}: an offset", offset)
         await self._driver().send_offsets(
             Offsets(group_id, given, generation=generation, member_id=member_id, group_instance_id=group_instance_id)
         )

@@ -412,6 +412,22 @@ async def test_the_end_of_a_log_before_it_was_truncated_is_not_its_end_afterward
         assert not await consumer.has_reached(T0, 8)
 
 
+@pytest.mark.parametrize("number", [-1, 2**63])
+async def test_a_number_that_no_request_can_have_is_refused_at_once(cluster, number):
+    (partition,) = cluster.add_topic("t")
+    fill(partition, 3)
+    async with consumer_of(cluster, group_id="g") as consumer:
+        consumer.assign([T0])
+        with pytest.raises(ValueError, match=r"an offset is 0 to 2\^63-1, not"):
+            consumer.seek(T0, number)
+        with pytest.raises(ValueError, match=r"t.* a timestamp is 0 to 2\^63-1, not"):
+            await consumer.offsets_for_times({T0: number})
+        with pytest.raises(ValueError, match=r"an offset is 0 to 2\^63-1, not"):
+            await consumer.commit({T0: number})
+        consumer.seek(T0, 0)
+        assert await take(consumer, 3) == [0, 1, 2]
+
+
 async def test_an_offset_beyond_the_end_follows_the_reset_policy(cluster):
     (partition,) = cluster.add_topic("t")
     fill(partition, 10)

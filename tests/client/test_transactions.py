@@ -337,7 +337,7 @@ async def test_offsets_that_make_no_sense_are_refused(cluster, transactions):
                 await transaction.send_offsets(consumer)
             with pytest.raises(ValueError, match="give the offsets"):
                 await transaction.send_offsets(NOBODY)
-            with pytest.raises(ValueError, match="t-0: an offset is 0 or more"):
+            with pytest.raises(ValueError, match="t-0: an offset is 0 to"):
                 await transaction.send_offsets(NOBODY, {TopicPartition("t", 0): -1})
             await transaction.send_offsets(NOBODY, {})
         with pytest.raises(RuntimeError, match="cannot send offsets"):

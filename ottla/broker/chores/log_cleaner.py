@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.chores.asked_cleanings import DONE, FAILED, RUNNING, WAITING, AskedCleaning, AskedCleanings
 from ottla.broker.chores.synced_decisions import SyncedDecisions
 from ottla.broker.runtime.metrics import CleanerFigures
 from ottla.broker.runtime.workers import pause_for
@@ -44,7 +45,7 @@ NO_ROOM_RETRY_MS: Final = 60_000
 NO_DESCRIPTOR_WAIT_MS: Final = 1_000
 """The wait before a sync within a swap is tried again, if it could not begin: nothing can continue without it."""
 MOST_WAIT_MS: Final = 86_400_000
-"""The longest wait between two pieces, for rates at which one would take longer than a person waits for anything."""
+"""The longest wait between two pieces, whatever the rate."""
 
 
 class _Candidate(Plain):
@@ -81,18 +82,6 @@ class _Running(Plain):
     started_s: float = field(factory=time.perf_counter)
 
 
-class AskedCleaning(Plain):
-    """The result of a cleaning that a user has requested: `state` is waiting, running, done or failed."""
-
-    state: str
-    message: str = ""
-    bytes_before: int = 0
-    bytes_after: int = 0
-    records_removed: int = 0
-    end_offset: int = -1
-    rounds: int = 0
-
-
 class LogCleaner:
     """See the module.
 
@@ -107,7 +96,7 @@ class LogCleaner:
         self._counters: ChoreCounters = services.metrics.chore(CHORE)
         self.figures = CleanerFigures()
         self.uncleanable: dict[Log, str] = {}
-        self.asked: dict[TopicPartition, AskedCleaning] = {}
+        self.asked = AskedCleanings()
         self._not_before_ms: dict[Log, int] = {}
         self._decisions = SyncedDecisions(services.syncer, lambda: self._plan(0, self._look_now))
         self._running: _Running | None = None
@@ -135,10 +124,7 @@ class LogCleaner:
                 self.uncleanable.pop(partition.log, None)
                 self._not_before_ms.pop(partition.log, None)
                 self._decisions.offsets.pop(partition.log, None)
-                known = self.asked.get(one)
-                if known is None or known.state not in ("waiting", "running"):
-                    self.asked[one] = AskedCleaning("waiting")
-                asked[one] = self.asked[one]
+                asked[one] = self.asked.ask(one)
         self._plan(0, self._look_now)
         return asked
 
@@ -164,7 +150,7 @@ class LogCleaner:
         """Compacted logs that may be cleaned; those whose sealed segments are not on disk yet are synced first."""
         services, now_ms = self._services, self._services.clock.monotonic_ms()
         is_enabled = services.config.log_cleaner_enable
-        self._refuse_impossible()
+        self.asked.refuse_impossible(services.log_manager.logs)
         found = []
         for topic in services.catalog.topics.values():
             if "compact" not in topic.config.cleanup_policy:
@@ -173,7 +159,7 @@ class LogCleaner:
                 if partition is None:
                     continue
                 log, request = partition.log, self.asked.get(TopicPartition(topic.name, index))
-                is_asked = request is not None and request.state == "waiting"
+                is_asked = request is not None and request.is_waiting
                 if not log.takes_writes or log in self.uncleanable or not (is_asked or is_enabled):
                     continue
                 if not is_asked and self._not_before_ms.get(log, now_ms) > now_ms:
@@ -190,18 +176,6 @@ class LogCleaner:
                 state = LogToAssess.of(log, stable_offset, clean_offset)
                 found.append(_Candidate(log, state, is_asked, request is None or not request.rounds))
         return found
-
-    def _refuse_impossible(self) -> None:
-        """End the requests for logs that can no longer be cleaned: a user waits for each."""
-        for one, request in self.asked.items():
-            log = self._services.log_manager.get(*one)
-            if request.state != "waiting" or log is None:
-                continue
-            if not log.takes_writes:
-                request.state, request.message = "failed", str(log.error or "its log directory is offline")
-            elif "compact" not in log.config.cleanup_policy:
-                policy = ",".join(log.config.cleanup_policy)
-                request.state, request.message = "failed", f"its cleanup.policy is {policy}"
 
     def _awaits_files(self, log: Log) -> bool:
         """Request a sync of the log's own files, then search again. Return whether the sync is still running.
@@ -263,13 +237,13 @@ class LogCleaner:
 
     def _begin_asked(self, one: _Candidate, found: Assessment) -> bool:
         """Begin with a log that was requested; False when nothing is left to do for it."""
-        request = self.asked.get(TopicPartition(one.log.topic, one.log.partition))
+        request = self.asked.of(one.log)
         if request is None:
             return False
         if found.cleanable_bytes:
             self._begin(one, found)
             return True
-        request.state = "done"
+        request.state = DONE
         if not request.rounds:
             request.message = "no sealed segment is synced, stable and older than min.compaction.lag.ms"
         return False
@@ -283,8 +257,9 @@ class LogCleaner:
         if log.error is not None or not one.is_as_found:
             self._plan(0, self._look_now)
             return
-        if one.is_asked:
-            self.asked[TopicPartition(log.topic, log.partition)].state = "running"
+        request = self.asked.of(log)
+        if one.is_asked and request is not None:
+            request.state = RUNNING
         cleaning = LogCleaning(
             log,
             one.state,
@@ -321,18 +296,18 @@ class LogCleaner:
             self._finished(running)
         except CleaningAborted as reason:
             logger.info("%s: cleaning was given up: %s", running.log.name, reason)
-            self._ended(running, "failed", str(reason), looks_again=False)
+            self._ended(running, FAILED, str(reason), looks_again=False)
         except Uncleanable as reason:
             self._give_up(running.log, str(reason))
-            self._ended(running, "failed", str(reason))
+            self._ended(running, FAILED, str(reason))
         except OSError as reason:
             logger.log(level_of(reason, logging.WARNING), "%s: its cleaning is postponed: %s", running.log.name, reason)
             self._not_before_ms[running.log] = self._services.clock.monotonic_ms() + NO_ROOM_RETRY_MS
-            self._ended(running, "failed", str(reason))
+            self._ended(running, FAILED, str(reason))
         except Exception as bug:  # one log stays unchanged, and is reported; the broker and the other logs continue
             self._bug(running.log.name, bug)
             self.uncleanable[running.log] = f"a bug: {bug}"
-            self._ended(running, "failed", f"a bug: {bug}")
+            self._ended(running, FAILED, f"a bug: {bug}")
         else:
             self._have_done(running, work)
         finally:
@@ -382,21 +357,15 @@ class LogCleaner:
             cleaning.bytes_before,
             cleaning.bytes_after,
         )
-        self._ended(running, "waiting")
+        self._ended(running, WAITING)
 
     def _ended(self, running: _Running, state: str, message: str = "", *, looks_again: bool = True) -> None:
         """Note the result, and search for the next log. A log that was requested is checked once more."""
         self._running = None
-        cleaning = running.cleaning
-        request = self.asked.get(TopicPartition(running.log.topic, running.log.partition))
-        if request is not None and request.state == "running":
-            request.state, request.message = state, message
-            request.bytes_before += cleaning.bytes_before
-            request.bytes_after += cleaning.bytes_after
-            request.records_removed += cleaning.records_read - cleaning.records_kept
-            request.end_offset = cleaning.end_offset
-            request.rounds += 1
-        if state == "failed":
+        request = self.asked.of(running.log)
+        if request is not None:
+            request.note_round(running.cleaning, state, message)
+        if state == FAILED:
             self.figures.failed += 1
         if looks_again:
             self._plan(0, self._look_now)
@@ -405,9 +374,9 @@ class LogCleaner:
         self.uncleanable[log] = reason
         self._counters.failures += 1
         logger.error("%s cannot be compacted and keeps every record: %s", log.name, reason)
-        request = self.asked.get(TopicPartition(log.topic, log.partition))
-        if request is not None and request.state == "waiting":
-            request.state, request.message = "failed", reason
+        request = self.asked.of(log)
+        if request is not None:
+            request.fail(reason)
 
     # -- the rest
 
@@ -426,8 +395,7 @@ class LogCleaner:
             del self._not_before_ms[log]
         for log in [one for one in self._decisions.offsets if manager.get(one.topic, one.partition) is not one]:
             del self._decisions.offsets[log]
-        for one in [each for each in self.asked if each not in manager.logs]:
-            del self.asked[one]
+        self.asked.keep(manager.logs)
 
     def _count_step(self) -> None:
         self._counters.steps += 1

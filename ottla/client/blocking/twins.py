@@ -190,7 +190,7 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
     def seek(self, partition: tuple[str, int], offset: int) -> None:
         """Continue reading at `offset`. Records that were fetched already are dropped.
 
-        Raises ValueError for an offset below 0, TypeError for one that is no integer.
+        Raises ValueError for an offset below 0 or above 2^63-1, TypeError for one that is no integer.
         """
         return self._call(self._inner.seek, partition, offset)
 

@@ -219,7 +219,8 @@ class Repair:
                 if name.endswith(layout.TEMPORARY_SUFFIX) and not self._files.is_directory(path):
                     mends.append(Mend(path, "an unfinished file is removed", partial(self._remove, path)))
         for path in self.verification.partition_directories():
-            left = [name for name in self._files.list_directory(path) if name.endswith(_LEFT_OVER)]
+            present = self._files.list_directory(path)
+            left = [one for one in present if one.endswith(_LEFT_OVER) and not self._files.is_directory(path / one)]
             orphans = self._indexes_without_log(path)
             if left or orphans:
                 what = "what was under way is finished or undone, and unfinished files are removed: "

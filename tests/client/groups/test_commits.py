@@ -261,7 +261,7 @@ async def test_who_is_no_member_cannot_commit(group, consumer_of):
 
 async def test_offsets_that_cannot_be_are_refused(group, consumer_of):
     async with consumer_of(**BY_HAND) as consumer:
-        with pytest.raises(ValueError, match="0 or more"):
+        with pytest.raises(ValueError, match=r"0 to 2\^63-1"):
             await consumer.commit({T0: -1})
 
 

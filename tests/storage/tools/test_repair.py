@@ -137,6 +137,13 @@ def test_the_mark_of_a_clean_stop_stays_where_nothing_is_mended() -> None:
     assert files.exists(DATA / layout.CLEAN_SHUTDOWN_FILE)
 
 
+def test_a_persons_directories_that_end_as_unfinished_files_do_are_nothing_to_mend() -> None:
+    files = left_behind(clean=True)
+    for path in (DATA / "old.tmp", DATA / str(ORDERS) / "old.tmp", DATA / str(ORDERS) / "backup.deleted"):
+        files.make_directory(path)
+    assert repair(files) == []
+
+
 def test_looking_and_planning_change_nothing() -> None:
     for damage in DAMAGES:
         files = left_behind()

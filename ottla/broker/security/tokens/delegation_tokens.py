@@ -63,10 +63,14 @@ class TokenCredential(NamedTuple):
 class DelegationTokens:
     """See the module's text."""
 
-    def __init__(self, config: BrokerConfig, catalog: ChangingCatalog, clock: Clock) -> None:
+    def __init__(
+        self, config: BrokerConfig, catalog: ChangingCatalog, clock: Clock, deletion_ms: Callable[[], int]
+    ) -> None:
+        """`deletion_ms` returns the time by which expired tokens are old enough to be removed (`clock_trust.py`)."""
         self._config = config
         self._catalog = catalog
         self._clock = clock
+        self._deletion_ms = deletion_ms
         self._key = config.delegation_token_secret_key.encode()
         self._ids: dict[bytes, str] | None = None
         """The id of each token by its secret; None until first needed."""
@@ -136,8 +140,10 @@ class DelegationTokens:
     def remove_expired(self) -> bool:
         """Remove the expired tokens, some in each change, unless that is under way. A step of a chore; returns False:
         further changes follow when this one is synced, and not in the next turns of the loop.
+
+        While the wall clock is suspect, tokens that it calls expired are refused, but not removed.
         """
-        now_ms = int(self._clock.wall_ms())
+        now_ms = self._deletion_ms()
         expired = 0 if self._is_removing else sum(token.is_expired(now_ms) for token in self.tokens())
         if not expired:
             return False

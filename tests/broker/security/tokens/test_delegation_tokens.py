@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kit.clock import ManualClock
-from kit.nodes import ask, start_node
+from kit.nodes import ask, pass_time, start_node
 from kit.sasl_connections import SaslClient, SaslNode
 from kit.simulated_files import SimulatedFiles
 
@@ -151,6 +151,18 @@ def test_an_expired_token_cannot_be_renewed_but_removed_and_is_removed_by_itself
     node.run_due()
     node.settle()
     assert describe(node) == []
+
+
+def test_a_clock_that_is_ahead_for_some_time_removes_no_token() -> None:
+    """Refused is what it calls expired, and valid again when the clock is right again."""
+    node, _, clock = start_node(**KEYS)
+    token = create(node)
+    right_ms = clock.wall_ms()
+    clock.set_wall(right_ms + 30 * DAY_MS)
+    pass_time(node, clock, 3 * HOUR_MS, step_ms=HOUR_MS)
+    assert renew(node, token.hmac, ALICE).error_code == ErrorCode.DELEGATION_TOKEN_EXPIRED
+    clock.set_wall(right_ms + 3 * HOUR_MS)
+    assert renew(node, token.hmac, ALICE).error_code == 0
 
 
 def test_the_removal_of_many_expired_tokens_asks_for_one_change_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
