@@ -15,8 +15,8 @@ def host_and_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def parse_server(text: str) -> tuple[str, int]:
-    """(host, port) of `host`, `host:port` or `[::1]:port`. Raises ValueError.
+def parse_server(text: str, default_port: str = str(DEFAULT_PORT)) -> tuple[str, int]:
+    """(host, port) of `host`, `host:port` or `[::1]:port`. Raises ValueError. Without a default a port is needed.
 
     A protocol before it, as in `PLAINTEXT://host:port`, is ignored, as Kafka's clients do: users copy the addresses of
     listeners. Unlike them, this refuses other schemes.
@@ -27,7 +27,7 @@ def parse_server(text: str) -> tuple[str, int]:
         rest = after
     host, colon, port = rest.rpartition(":")
     if not colon or rest.endswith("]"):
-        host, port = rest, str(DEFAULT_PORT)
+        host, port = rest, default_port
     host = host.removeprefix("[").removesuffix("]")
     if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"{text.strip()!r} is not HOST:PORT")

@@ -9,7 +9,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.address import host_and_port
+from ottla.address import host_and_port, parse_server
 from ottla.spark.errors import OptionError
 
 if TYPE_CHECKING:
@@ -65,13 +65,12 @@ def addresses(option: str, value: str) -> tuple[Address, ...]:
     """Return the addresses of a list `host:port,[ipv6]:port`."""
     found = []
     for item in value.split(","):
-        host, colon, port = item.strip().rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
         if not item.strip():
             continue
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-            raise OptionError(f"{option}: {shown(item)} is not host:port")
-        found.append(Address(host, int(port)))
+        try:
+            found.append(Address(*parse_server(item, default_port="")))
+        except ValueError:
+            raise OptionError(f"{option}: {shown(item)} is not host:port") from None
     if not found:
         raise OptionError(f"{option}: no address is given")
     return tuple(found)

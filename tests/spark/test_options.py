@@ -53,7 +53,7 @@ def test_option_names_may_come_in_any_case() -> None:
 
 
 def test_several_topics_and_servers_are_split_at_commas() -> None:
-    read = read_options({"kafka.bootstrap.servers": "a:1, [::1]:2", "subscribe": "x, y,x"})
+    read = read_options({"kafka.bootstrap.servers": "PLAINTEXT://a:1, [::1]:2", "subscribe": "x, y,x"})
     assert read.selection == Subscribe(("x", "y"))
     assert read.client.bootstrap_servers == (Address("a", 1), Address("::1", 2))
     assert [str(address) for address in read.client.bootstrap_servers] == ["a:1", "[::1]:2"]
@@ -249,6 +249,8 @@ def test_limits_per_trigger_are_ignored_with_a_warning() -> None:
         ({"failOnDataLoss": "yes"}, "failOnDataLoss: 'yes' is neither true nor false"),
         ({"kafka.bootstrap.servers": "localhost"}, "'localhost' is not host:port"),
         ({"kafka.bootstrap.servers": "h:99999"}, "'h:99999' is not host:port"),
+        ({"kafka.bootstrap.servers": "[::1]"}, r"'\[::1\]' is not host:port"),
+        ({"kafka.bootstrap.servers": "http://h:1"}, "'http://h:1' is not host:port"),
         ({"kafka.bootstrap.servers": ","}, "no address"),
         ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol must be one of PLAINTEXT"),
         ({"kafka.ssl.cipher.suites": "x"}, "about TLS or SASL"),
