@@ -608,13 +608,18 @@ class AdminMethods(Twin[AsyncAdmin]):
         """Return where share groups are, in some partitions of each or (None) in all that they have.
 
         A partition without a start offset is None: no member has read it yet, nothing of it is acknowledged yet (with
-        Kafka), or it does not exist; a group that does not exist has none. Raises AdminError by group, and by
+        Kafka), or it does not exist. A group that does not exist has none: no broker, also none of Kafka, reports that
+        as an error here; `describe_share_groups` raises GROUP_ID_NOT_FOUND. Raises AdminError by group, and by
         `topic-partition` for partitions that cannot be described.
         """
         return self._await(self._inner.share_group_offsets(wanted))
 
     def alter_share_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set the start offsets of a share group without members, or of a new one: it delivers all records after them.
+
+        Brokers, also Kafka's, accept an offset past the end of the log: what is written before it is never delivered.
+        `list_offsets` has the ends (`ottla groups reset` goes no further). Kafka takes a negative offset for none, and
+        Ottla refuses it with INVALID_REQUEST.
 
         Raises AdminError by `topic-partition`; a refusal of the whole group is a KafkaError: NON_EMPTY_GROUP for one
         with members, GROUP_ID_NOT_FOUND for one that is no share group.
