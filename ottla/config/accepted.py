@@ -25,6 +25,8 @@ _REMOTE = "there is no remote storage"
 _JAVA = "it names a Java class"
 _LOGINS = "it is for clients that fetch tokens; no broker logs in to another"
 _JAVA_TLS = "it is about the TLS of Java"
+_AT_ONCE = "partitions are assigned at once"
+_DECOMPRESSED = "`ottla.batch.max.decompressed.bytes` limits a batch"
 
 PER_BROKER_KEYS = frozenset(
     {
@@ -56,6 +58,15 @@ _DYNAMIC = PER_BROKER_KEYS | frozenset(
         "transaction.partition.verification.enable",
         "log.local.retention.ms",
         "log.local.retention.bytes",
+        "log.remote.copy.lag.ms",
+        "log.remote.copy.lag.bytes",
+        "max.decompressed.message.bytes",
+        "follower.fetch.last.tiered.offset.enable",
+        "group.consumer.assignment.interval.ms",
+        "group.coordinator.cached.buffer.max.bytes",
+        "group.share.assignment.interval.ms",
+        "share.coordinator.cached.buffer.max.bytes",
+        "remote.log.manager.follower.thread.pool.size",
         "remote.fetch.max.wait.ms",
         "remote.list.offsets.request.timeout.ms",
         "remote.log.index.file.cache.total.size.bytes",
@@ -79,6 +90,7 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "delete.records.purgatory.purge.interval.requests": (_INT, "1"),
         "log.initial.task.delay.ms": (_LONG, "30000"),
         "log.dir.failure.timeout.ms": (_LONG, "30000"),
+        "group.coordinator.background.threads": (_INT, "2"),
     },
     _REPLICAS: {
         "num.replica.fetchers": (_INT, "1"),
@@ -111,6 +123,9 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "controller.quorum.election.timeout.ms": (_INT, "1000"),
         "controller.quorum.election.backoff.max.ms": (_INT, "1000"),
         "controller.quorum.fetch.timeout.ms": (_INT, "2000"),
+        "controller.quorum.fetch.max.bytes": (_INT, "1048576"),
+        "controller.quorum.fetch.snapshot.max.bytes": (_INT, "1048576"),
+        "controller.quorum.auto.join.enable": (_BOOLEAN, "false"),
         "controller.quorum.append.linger.ms": (_INT, "25"),
         "controller.quorum.request.timeout.ms": (_INT, "2000"),
         "controller.quorum.retry.backoff.ms": (_INT, "20"),
@@ -121,7 +136,7 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "broker.session.timeout.ms": (_INT, "9000"),
         "initial.broker.registration.timeout.ms": (_INT, "60000"),
         "server.max.startup.time.ms": (_LONG, ""),
-        "early.start.listeners": (_STRING, ""),
+        "early.start.listeners": (_LIST, ""),
         "metadata.log.segment.bytes": (_INT, "1073741824"),
         "metadata.log.segment.ms": (_LONG, "604800000"),
         "metadata.max.idle.interval.ms": (_INT, "500"),
@@ -155,6 +170,10 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         ),
         "log.local.retention.ms": (_LONG, "-2"),
         "log.local.retention.bytes": (_LONG, "-2"),
+        "log.remote.copy.lag.ms": (_LONG, "0"),
+        "log.remote.copy.lag.bytes": (_LONG, "-1"),
+        "follower.fetch.last.tiered.offset.enable": (_BOOLEAN, "false"),
+        "remote.log.manager.follower.thread.pool.size": (_INT, "2"),
         "remote.fetch.max.wait.ms": (_INT, "500"),
         "remote.list.offsets.request.timeout.ms": (_LONG, "30000"),
         "remote.log.index.file.cache.total.size.bytes": (_LONG, "1073741824"),
@@ -185,6 +204,7 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
             "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         ),
         "client.quota.callback.class": (_CLASS, ""),
+        "group.streams.topology.description.plugin.class": (_CLASS, ""),
         "security.providers": (_STRING, ""),
         "ssl.engine.factory.class": (_CLASS, ""),
         "sasl.login.class": (_CLASS, ""),
@@ -199,6 +219,23 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "auto.include.jmx.reporter": (_BOOLEAN, "true"),
         "telemetry.max.bytes": (_INT, "1048576"),
         "config.providers": (_LIST, ""),
+    },
+    _AT_ONCE: {
+        "group.consumer.assignment.interval.ms": (_INT, "1000"),
+        "group.consumer.max.assignment.interval.ms": (_INT, "15000"),
+        "group.consumer.min.assignment.interval.ms": (_INT, "0"),
+        "group.share.assignment.interval.ms": (_INT, "1000"),
+        "group.share.max.assignment.interval.ms": (_INT, "15000"),
+        "group.share.min.assignment.interval.ms": (_INT, "0"),
+    },
+    "the coordinators keep no buffers": {
+        "group.coordinator.cached.buffer.max.bytes": (_INT, "1048588"),
+        "share.coordinator.cached.buffer.max.bytes": (_INT, "1048588"),
+    },
+    _DECOMPRESSED: {"max.decompressed.message.bytes": (_INT, "2147483639")},
+    "a token's issuer and audience are verified where `sasl.oauthbearer.expected.issuer` and `.audience` are set": {
+        "sasl.oauthbearer.allow.unverified.audience": (_BOOLEAN, "false"),
+        "sasl.oauthbearer.allow.unverified.issuer": (_BOOLEAN, "false"),
     },
     "two-phase commit (KIP-939) is not served": {
         "transaction.two.phase.commit.enable": (_BOOLEAN, "false"),
@@ -268,7 +305,10 @@ _TOPIC_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "remote.log.delete.on.disable": (_BOOLEAN, "false"),
         "local.retention.ms": (_LONG, "-2"),
         "local.retention.bytes": (_LONG, "-2"),
+        "remote.copy.lag.ms": (_LONG, "0"),
+        "remote.copy.lag.bytes": (_LONG, "-1"),
     },
+    _DECOMPRESSED: {"max.decompressed.message.bytes": (_INT, "2147483639")},
     _REPLICAS: {
         "leader.replication.throttled.replicas": (_LIST, ""),
         "follower.replication.throttled.replicas": (_LIST, ""),
@@ -313,11 +353,18 @@ _PARSERS: dict[ConfigType, tuple[Callable[[str], object], str]] = {
     _LIST: (str, "a comma-separated list"),
 }
 _LOCAL_RETENTION = integer_parser(-2, LONG_MAX)
+_COPY_LAG = integer_parser(-1, LONG_MAX)
+_DECOMPRESSED_BYTES = integer_parser(1, INT_MAX - 8)
 _PARSERS_OF_KEYS: dict[str, tuple[Callable[[str], object], str]] = {
     "local.retention.ms": _LOCAL_RETENTION,
     "local.retention.bytes": _LOCAL_RETENTION,
     "log.local.retention.ms": _LOCAL_RETENTION,
     "log.local.retention.bytes": _LOCAL_RETENTION,
+    "remote.copy.lag.ms": _COPY_LAG,
+    "remote.copy.lag.bytes": _COPY_LAG,
+    "log.remote.copy.lag.ms": _COPY_LAG,
+    "log.remote.copy.lag.bytes": _COPY_LAG,
+    "max.decompressed.message.bytes": _DECOMPRESSED_BYTES,
     "kafka.metrics.reporters": (str, "a comma-separated list"),
     "leader.replication.throttled.replicas": (_throttled_replicas, _THROTTLED),
     "follower.replication.throttled.replicas": (_throttled_replicas, _THROTTLED),
@@ -346,7 +393,8 @@ def _options(reasons: dict[str, dict[str, tuple[ConfigType, str]]]) -> dict[str,
 
 ACCEPTED_BROKER_KEYS = _options(_BROKER_KEYS)
 ACCEPTED_TOPIC_KEYS = _options(_TOPIC_KEYS)
-for _key in ("local.retention.ms", "local.retention.bytes"):
+for _key in ("local.retention.ms", "local.retention.bytes", "remote.copy.lag.ms", "remote.copy.lag.bytes"):
     ACCEPTED_TOPIC_KEYS[_key].inherits = ACCEPTED_BROKER_KEYS[f"log.{_key}"]
+ACCEPTED_TOPIC_KEYS["max.decompressed.message.bytes"].inherits = ACCEPTED_BROKER_KEYS["max.decompressed.message.bytes"]
 REMOVED_KEYS = frozenset(_BROKER_KEYS[_REMOVED]) | frozenset(_TOPIC_KEYS[_REMOVED])
-"""Keys that Kafka 4.1 does not know either: reported only where they are set."""
+"""Keys that Kafka 4 does not know either: reported only where they are set."""

@@ -92,8 +92,6 @@ def own_entry(
     )
 
 
-
-
 def documentation(option: Option) -> str:
     """The meaning of the key in words, and the reason if it has no effect."""
     return f"{option.doc} No effect: {option.inert}." if option.inert else option.doc

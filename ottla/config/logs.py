@@ -24,7 +24,6 @@ class Directories(Options):
     log_dir = words(
         ("./data",),
         at_least_one=True,
-        as_text=True,
         kafka="/tmp/kafka-logs",
         doc="Data directory, where `log.dirs` is not set.",
     )

@@ -51,7 +51,6 @@ class Identity(Options):
     )
     controller_listener_names = words(
         ("CONTROLLER",),
-        as_text=True,
         kafka="(none)",
         doc="Listeners of these names are read and not bound: no client needs to reach the controller.",
     )
@@ -80,7 +79,7 @@ class Network(Options):
     listeners = parsed(
         "PLAINTEXT://:9092",
         parse_bound_listeners,
-        kind=ConfigType.STRING,
+        kind=ConfigType.LIST,
         allowed="NAME://host:port, …",
         doc="Where the broker listens. An empty host means every address; port 0 lets the system choose, and the "
         "start-up line shows the chosen port.",
@@ -88,7 +87,7 @@ class Network(Options):
     advertised_listeners = parsed(
         "auto",
         parse_advertised_listeners,
-        kind=ConfigType.STRING,
+        kind=ConfigType.LIST,
         allowed="auto, or NAME://host:port, …",
         kafka="= listeners",
         show=lambda value: text_of(value) or "auto",

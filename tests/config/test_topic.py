@@ -154,3 +154,19 @@ def test_a_key_without_effect_follows_the_brokers_too() -> None:
 def test_accepted_keys_are_described_with_their_default() -> None:
     (entry,) = TopicConfig.resolve({}, BrokerConfig.of()).describe(["remote.storage.enable"])
     assert (entry.value, entry.is_default) == ("false", True)
+
+
+@pytest.mark.parametrize(
+    ("key", "broker_key", "default", "wrong"),
+    [
+        ("remote.copy.lag.ms", "log.remote.copy.lag.ms", "0", "-2"),
+        ("remote.copy.lag.bytes", "log.remote.copy.lag.bytes", "-1", "-2"),
+        ("max.decompressed.message.bytes", "max.decompressed.message.bytes", "2147483639", "0"),
+    ],
+)
+def test_keys_that_came_with_kafka_4_4_are_accepted(key: str, broker_key: str, default: str, wrong: str) -> None:
+    topic = TopicConfig.resolve({key: "5"}, BrokerConfig.of())
+    (entry,) = topic.describe([key])
+    assert [(one.name, one.value) for one in entry.synonyms] == [(key, "5"), (broker_key, default)]
+    with pytest.raises(ConfigError, match=f"{key}={wrong}: must be an integer"):
+        TopicConfig.validate({key: wrong})

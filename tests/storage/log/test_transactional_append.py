@@ -116,7 +116,9 @@ def test_an_unknown_producer_that_has_to_begin_at_0_does_not_begin_later(takes: 
     log = open_test_log(disk())
     expected = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if takes & BEGINS_AT_ZERO else ErrorCode.NONE
     assert codes(put(log, transactional_batch(ONE, 1), takes=takes)) == [expected]
-    assert codes(put(log, transactional_batch(TWO, 0), transactional_batch(TWO, 1), takes=takes)) == [ErrorCode.NONE] * 2
+    assert (
+        codes(put(log, transactional_batch(TWO, 0), transactional_batch(TWO, 1), takes=takes)) == [ErrorCode.NONE] * 2
+    )
 
 
 def test_a_marker_of_an_older_epoch_or_coordinator_is_refused_and_changes_nothing() -> None:
