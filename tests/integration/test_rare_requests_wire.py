@@ -96,6 +96,40 @@ def test_the_first_batch_of_a_transaction_in_a_partition_has_sequence_0(wire: Wi
     assert put(0, 2) == NONE
 
 
+@pytest.mark.parametrize("version", [3, 5])
+def test_a_producer_that_begins_again_in_an_open_transaction_gets_the_epoch_that_aborts_it(
+    wire: Wire, topic: str, version: int
+) -> None:
+    assert create(wire, topic) == NONE
+    who = new_producer(wire, topic)
+
+    def begin_again(epoch: int) -> tuple[int, int]:
+        asked = InitProducerIdRequest(
+            transactional_id=topic,
+            transaction_timeout_ms=60_000,
+            producer_id=who.producer_id,
+            producer_epoch=epoch,
+        )
+        while True:
+            answer = wire.call(asked, version)
+            if answer.error_code not in PASSING:
+                return answer.error_code, answer.producer_epoch
+
+    add = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=topic,
+        v3_and_below_producer_id=who.producer_id,
+        v3_and_below_producer_epoch=who.producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[0])],
+    )
+    (added,) = wire.call(add, 3).results_by_topic_v3_and_below
+    assert added.results_by_partition[0].partition_error_code == NONE
+    assert begin_again(0) == (NONE, 1)
+    assert begin_again(0) == (NONE, 1)  # the answer got lost
+    assert new_producer(wire, topic).producer_epoch == 2
+    fenced = ErrorCode.INVALID_PRODUCER_EPOCH if version < 4 else ErrorCode.PRODUCER_FENCED
+    assert begin_again(0) == (fenced, -1)
+
+
 @pytest.mark.parametrize("version", [0, 3])
 @pytest.mark.parametrize("internal", ["__consumer_offsets", "__transaction_state"])
 def test_a_client_adds_no_internal_topic_to_its_transaction(

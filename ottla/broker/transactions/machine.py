@@ -9,7 +9,8 @@ allowed, it raises KafkaError with Kafka's code, and nothing has changed. Steps 
 
 With `transaction.version` 2 (KIP-890) every end raises the producer's epoch, so that a batch that was sent before the
 end cannot be written after it. When the coordinator itself aborts a transaction, it raises the epoch in every version:
-the producer is fenced.
+the producer is fenced. In version 2 it may continue, as after an end whose answer was lost, unless another producer has
+begun since: EndTxn 5 and InitProducerId return the raised epoch.
 
 Sources: Kafka's `TransactionMetadata`, `TransactionCoordinator`; KIP-98, 360, 890. One difference: as a step is never
 interrupted, there are no pending states, and PrepareEpochFence, which Kafka never stores, is part of the step `fence`.
@@ -235,8 +236,10 @@ def _check_repeated(known: Transaction, is_commit: bool) -> None:
 def fence(known: Transaction, *, server_version: int, now_ms: int) -> Transaction:
     """Prepare the abort of an open transaction and fence its producer: it has timed out, or another one has come."""
     raised = min(known.producer_epoch + 1, MAX_EPOCH)
+    may_continue = server_version >= VERSION_WITH_EPOCH_BUMPS and raised < MAX_EPOCH
+    last_epoch = known.producer_epoch if may_continue else NO_PRODUCER_EPOCH
     prepared = _prepared(known, False, server_version, now_ms)
-    return prepared._replace(producer_epoch=raised, last_producer_epoch=NO_PRODUCER_EPOCH)
+    return prepared._replace(producer_epoch=raised, last_producer_epoch=last_epoch)
 
 
 def complete(known: Transaction, *, now_ms: int) -> Transaction:

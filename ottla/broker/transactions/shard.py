@@ -177,7 +177,9 @@ class TransactionShard(CoordinatorShard):
             else:
                 self._services.counters.aborted("fenced")
                 now_ms = self.now().wall_ms
-                self._keep(machine.fence(raised, server_version=self._services.version(), now_ms=now_ms), ())
+                fenced = machine.fence(raised, server_version=self._services.version(), now_ms=now_ms)
+                # The next epoch may have been assigned, too, and its record lost: no second producer gets it.
+                self._keep(fenced._replace(last_producer_epoch=NO_PRODUCER_EPOCH), ())
 
     def _adopt(self, transactional_id: str, partitions: Collection[TopicPartition]) -> None:
         known = self.transactions[transactional_id]

@@ -279,10 +279,35 @@ def test_a_fenced_transaction_is_aborted_with_the_next_epoch(version: int) -> No
     prepared = machine.fence(known, server_version=version, now_ms=5)
     assert (prepared.status, prepared.producer_epoch, prepared.partitions) == (Status.PREPARE_ABORT, 4, {T0})
     completed = machine.complete(prepared, now_ms=6)
-    assert refused(lambda: begun(completed, of(known))) is ErrorCode.PRODUCER_FENCED
     assert begun(completed).producer_epoch == 5
     add = refused(lambda: machine.add_partitions(completed, of(known), [T0], now_ms=7))
     assert add is ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_fenced_producer_does_not_begin_again_below_version_2(version: int) -> None:
+    known = in_status(Status.ONGOING)
+    completed = machine.complete(machine.fence(known, server_version=version, now_ms=5), now_ms=6)
+    assert refused(lambda: begun(completed, of(known))) is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_fenced_producer_begins_again_in_version_2_unless_another_one_has() -> None:
+    known = in_status(Status.ONGOING)
+    prepared = machine.fence(known, server_version=2, now_ms=5)
+    assert refused(lambda: begun(prepared, of(known))) is ErrorCode.CONCURRENT_TRANSACTIONS
+    completed = machine.complete(prepared, now_ms=6)
+    again = begun(completed, of(known))
+    assert (again.producer_epoch, again.status) == (4, Status.EMPTY)
+    assert begun(again, of(known)).producer_epoch == 4  # the answer got lost
+    other = begun(completed)
+    assert other.producer_epoch == 5
+    assert refused(lambda: begun(other, of(known))) is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_producer_that_was_fenced_with_the_last_epoch_does_not_begin_again_with_it() -> None:
+    known = in_status(Status.ONGOING, epoch=MAX_EPOCH - 1)
+    completed = machine.complete(machine.fence(known, server_version=2, now_ms=5), now_ms=6)
+    assert refused(lambda: begun(completed, of(known), new_producer_id=8)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_a_producer_whose_transaction_timed_out_may_abort_it_and_go_on_in_version_2() -> None:
