@@ -162,6 +162,8 @@ def _gather_transactional(
     def refuse(admitted: Admitted) -> None:
         for batch, refusal in admitted.refused:
             produce.refuse(batch.slot, refusal.code, refusal.message)
+            if refusal.code.retriable:
+                batch.partition.log.producers.note_unstored((batch.records,), context.services.clock.wall_ms())
 
     def take(admitted: Admitted) -> None:
         for slot, partition, records in admitted.transactional:

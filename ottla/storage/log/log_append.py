@@ -449,7 +449,7 @@ def _require_sequence(
             raise Refused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"sequence {header.base_sequence} of producer {header.producer_id} is after {earlier}, "
-                "which met a full disk and has to be stored first",
+                "which was refused and has to be stored first",
             )
     refusal = check_batch(producer, header)
     if refusal is not None:

@@ -1,13 +1,14 @@
-"""The batch with which an unknown producer has to begin: the earliest one that was refused because the disk was full.
+"""The batch with which an unknown producer has to begin: the earliest one that was refused and will be sent again.
 
 An unknown producer may begin with any sequence, because its state may have expired. Suppose that several batches are in
-flight, the first one meets a full disk, and there is room again before the second one arrives. Then the second would
-count as the beginning, and the first would be out of order in every retry. So a broker that refuses batches which the
-producer will retry notes them here, and later batches are out of order until the first is stored.
+flight, the first one meets a full disk, or a transaction coordinator that is loading, and the second one arrives when
+that is over. Then the second would count as the beginning, and the first would be out of order in every retry. So a
+broker that refuses batches which the producer will retry notes them here, and later batches are out of order until the
+first is stored.
 
-Apache Kafka does the same while it verifies a transaction (VerificationStateEntry, KIP-890), and describes the endless
-loop without it. A full disk cannot cause that loop in Kafka, because it takes the log directory offline until a
-restart. A restart ends all connections, and with them all batches in flight, so this state is not stored.
+Apache Kafka does the same for transactions (VerificationStateEntry, KIP-890), and describes the endless loop without
+it. A full disk cannot cause that loop in Kafka, because it takes the log directory offline until a restart. A restart
+ends all connections, and with them all batches in flight, so this state is not stored.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 the first offset of its open transaction.
 
 Rules (Kafka's ProducerAppendInfo; KIP-98): an unknown producer may begin anywhere, unless Produce has just added the
-partition to its transaction (`BEGINS_AT_ZERO`); a known one continues with the next
-sequence (0 follows 2^31-1); a new epoch begins at 0; an older epoch is refused. While a transaction is open, all
-batches of its producer belong to it, and its marker ends it. There are two differences to Kafka. An unknown producer
-must not begin after a batch of its own that was refused by a full disk (producer_beginnings.py). And a producer expires
+partition to its transaction (`BEGINS_AT_ZERO`); a known one continues with the next sequence (0 follows 2^31-1); a new
+epoch begins at 0; an older epoch is refused. While a transaction is open, all batches of its producer belong to it, and
+its marker ends it. There are two differences to Kafka. An unknown producer
+must not begin after a batch of its own that was refused for a while (producer_beginnings.py). And a producer expires
 `producer.id.expiration.ms` after its last *append*: Kafka counts from the batch's timestamp, which would immediately
 expire producers of old events.
 """
@@ -60,7 +60,7 @@ class ProducerStates:
     """The producers of one log, least recently seen first.
 
     Attributes:
-        beginnings: for unknown producers, the batches that were refused by a full disk.
+        beginnings: for unknown producers, the batches that were refused and will be sent again.
         expiration_ms: `producer.id.expiration.ms`.
     """
 
