@@ -14,8 +14,10 @@ from ottla.protocol.api.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest
 from ottla.protocol.api.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.protocol.api.create_topics import CreateTopicsRequest
+from ottla.protocol.api.describe_cluster import DescribeClusterRequest
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.produce import ProduceRequest
@@ -30,7 +32,7 @@ PASSING = (
     ErrorCode.UNKNOWN_TOPIC_ID,
 )
 """Kafka creates topics meanwhile, and begins transactions."""
-CLIENT_METRICS, GROUP = 16, 32
+BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
 
 
 @pytest.fixture
@@ -174,6 +176,17 @@ def test_a_default_has_the_key_from_which_it_comes_as_synonym(
     (entry,) = answer.configs
     assert (answer.error_code, entry.name, entry.config_source) == (NONE, key, ConfigSource.DEFAULT_CONFIG)
     assert [one.name for one in entry.synonyms] == synonyms
+
+
+def test_a_logger_has_no_null_as_its_level(wire: Wire) -> None:
+    node_id = wire.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 0).brokers[0].broker_id
+    config = IncrementalAlterConfigsRequest.AlterableConfig(name="root", config_operation=0, value=None)
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=BROKER_LOGGER, resource_name=str(node_id), configs=[config]
+    )
+    (answer,) = wire.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=True), 1).responses
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert answer.error_message == "Null value not supported for : root"
 
 
 @pytest.mark.parametrize("key", ["producer_byte_rate", "request_percentage", "controller_mutation_rate"])

@@ -55,6 +55,9 @@ def check_logger_changes(changes: Changes) -> None:
     """Raise KafkaError for changes that Kafka refuses, too."""
     if len({name for name, _, _ in changes}) < len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [name[:200] for name, operation, level in changes if operation != DELETE and level is None]
+    if nulls:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
     known = _loggers()
     for name, operation, level in changes:
         if operation not in (SET, DELETE):
@@ -66,7 +69,7 @@ def check_logger_changes(changes: Changes) -> None:
         if operation == DELETE and name == ROOT:
             message = "Removing the log level of the root logger is not allowed"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        if operation == SET and (level is None or level not in LEVELS):
+        if operation == SET and level not in LEVELS:
             message = (
                 f"Cannot set the log level of {name[:200]} to {str(level)[:40]} as it is not a supported log level."
                 f" Valid log levels are {', '.join(LEVELS)}"
