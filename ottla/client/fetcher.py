@@ -133,20 +133,23 @@ class Fetcher:
 
     def _pump_again(self) -> None:
         """As `_pump`, after the usual answer. Where a consumer has one partition, nothing has to be looked for."""
-        if len(self._partitions) == 1 and not self._is_closed:
-            (assigned,) = self._partitions.values()
-            known = self._known.get(assigned.partition)
-            if (
-                known is not None
-                and known.place not in self._busy
-                and not (assigned.is_fetching or assigned.is_paused or assigned.not_before)
-                and assigned.fetch_offset >= 0
-                and assigned.failure is None
-                and assigned.buffered_bytes < self._max_partition_fetch_bytes
-                and self._fetch_as_known(known.place, known.connection, assigned, self._fetch_max_wait_ms)
-            ):
-                self._is_scheduled = False
-                return
+        try:
+            if len(self._partitions) == 1 and not self._is_closed:
+                (assigned,) = self._partitions.values()
+                known = self._known.get(assigned.partition)
+                if (
+                    known is not None
+                    and known.place not in self._busy
+                    and not (assigned.is_fetching or assigned.is_paused or assigned.not_before)
+                    and assigned.fetch_offset >= 0
+                    and assigned.failure is None
+                    and assigned.buffered_bytes < self._max_partition_fetch_bytes
+                    and self._fetch_as_known(known.place, known.connection, assigned, self._fetch_max_wait_ms)
+                ):
+                    self._is_scheduled = False
+                    return
+        except Exception as bug:  # a program that reads must get it, and not wait forever
+            self._on_bug(self._partitions.values(), bug)
         self._pump()
 
     def _ask(self) -> None:

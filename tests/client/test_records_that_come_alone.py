@@ -6,6 +6,7 @@ As `test_records_alone.py` for producers: what it costs is counted in calls of t
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from kit.fake_broker import FakeCluster
 
 import ottla
-from ottla.client import Consumer
+from ottla.client import ClientFailed, Consumer
 from ottla.client.fetcher import Fetcher
 from ottla.protocol.records.batch import Record, encode_batch
 
@@ -112,3 +113,23 @@ async def test_the_metrics_count_what_was_decoded(cluster):
         found = consumer.metrics()
         assert found["records-consumed-total"] == RECORDS
         assert found["bytes-consumed-total"] == found["fetch-size-avg"] * RECORDS
+
+
+async def test_a_fetch_that_fails_where_it_is_repeated_is_raised_and_reading_goes_on(cluster, monkeypatch):
+    def raising(*_):
+        raise ZeroDivisionError("nothing expects this")
+
+    async def read_all():
+        for _ in range(RECORDS):
+            await consumer.getone()
+
+    async with reader(cluster) as consumer:
+        consumer.assign([("t", 0)])
+        for _ in range(3):
+            await consumer.getone()
+        with monkeypatch.context() as broken:
+            broken.setattr(Fetcher, "_fetch_as_known", raising)
+            with pytest.raises(ClientFailed):
+                await asyncio.wait_for(read_all(), 20)
+        consumer.seek(("t", 0), 3)
+        assert [(await consumer.getone()).offset for _ in range(RECORDS - 3)] == [*range(3, RECORDS)]
