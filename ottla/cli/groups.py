@@ -22,8 +22,8 @@ from ottla.cli.show import one_line
 from ottla.cli.tables import NONE, table_lines
 
 if TYPE_CHECKING:
-    from ottla.cli.group_diagnosis import Finding
     from ottla.client import Admin, GroupDescription, GroupListing
+    from ottla.diagnosis.group_diagnosis import Finding
 
 _T = TypeVar("_T")
 
@@ -110,8 +110,8 @@ def list_groups(servers: str, states: tuple[str, ...], types: tuple[str, ...], q
 
 async def _describe_those_there(admin: Admin, listed: list[GroupListing]) -> dict[str, GroupDescription]:
     """Descriptions, without groups that were deleted since, and those of types that have requests of their own."""
-    from ottla.cli.group_facts import SHARE
-    from ottla.cli.streams_groups import STREAMS
+    from ottla.diagnosis.group_facts import SHARE
+    from ottla.diagnosis.streams_partitions import STREAMS
 
     own = {SHARE: admin.describe_share_groups, STREAMS: admin.describe_streams_groups}
     others = [one.group_id for one in listed if one.group_type not in own]
@@ -161,16 +161,16 @@ def why(group_id: str, servers: str, as_json: bool) -> None:
       ottla groups why billing
     """
 
-    from ottla.cli.group_diagnosis import diagnose, without_coordinator
-    from ottla.cli.group_facts import WITHOUT_COORDINATOR, describe_if_there, facts_of, is_share
     from ottla.client import KafkaError
+    from ottla.diagnosis.group_diagnosis import diagnose, without_coordinator
+    from ottla.diagnosis.group_facts import WITHOUT_COORDINATOR, describe_if_there, facts_of, is_share
 
     async def look(admin: Admin) -> list[Finding]:
         try:
             group = await describe_if_there(admin, group_id)
             if is_share(group):
-                from ottla.cli.share_diagnosis import diagnose_share
-                from ottla.cli.share_facts import share_facts_of
+                from ottla.diagnosis.share_diagnosis import diagnose_share
+                from ottla.diagnosis.share_facts import share_facts_of
 
                 return diagnose_share(await share_facts_of(admin, group))
             return diagnose(await facts_of(admin, group_id, group))
@@ -223,10 +223,10 @@ def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool,
         raise click.UsageError("name the members, or give --all")
 
     async def remove(admin: Admin) -> list[str]:
-        from ottla.cli.group_facts import describe_if_there
         from ottla.cli.groups_dry_run import members_to_kick
         from ottla.cli.share_groups import require_no_share_group
         from ottla.cli.streams_groups import require_no_streams_group
+        from ottla.diagnosis.group_facts import describe_if_there
 
         group = await describe_if_there(admin, group_id)
         await require_no_share_group(admin, group)
@@ -266,9 +266,9 @@ def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...], dr
     """
 
     async def delete_all(admin: Admin) -> list[str]:
-        from ottla.cli.group_facts import describe_if_there, is_share
         from ottla.cli.groups_dry_run import groups_to_delete, offsets_to_delete
         from ottla.cli.share_groups import forget_topics
+        from ottla.diagnosis.group_facts import describe_if_there, is_share
 
         if not topics and dry_run:
             lines, refused = await groups_to_delete(admin, group_ids)

@@ -24,9 +24,9 @@ from ottla.cli.streams_groups import (
 from ottla.cli.tables import NONE, table_lines
 
 if TYPE_CHECKING:
-    from ottla.cli.group_facts import GroupView
-    from ottla.cli.share_facts import ShareView
     from ottla.client import Admin, GroupDescription, MemberDescription, TopicPartition
+    from ottla.diagnosis.group_facts import GroupView
+    from ottla.diagnosis.share_facts import ShareView
 
 _DESCRIBED_TYPES = frozenset({"", "classic", "consumer", "share", "streams"})
 """A broker before Kafka 3.8 names no type."""
@@ -42,8 +42,8 @@ def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
     """
 
     async def view_one(admin: Admin, group_id: str) -> GroupView | ShareView:
-        from ottla.cli.group_facts import describe_if_there, is_share, view_group
-        from ottla.cli.share_facts import view_share_group
+        from ottla.diagnosis.group_facts import describe_if_there, is_share, view_group
+        from ottla.diagnosis.share_facts import view_share_group
 
         group = await describe_if_there(admin, group_id)
         return await (view_share_group(admin, group) if is_share(group) else view_group(admin, group_id, group))
@@ -76,7 +76,7 @@ def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
 
 
 def _view_lines(group_id: str, view: GroupView | ShareView) -> list[str]:
-    from ottla.cli.group_facts import member_name
+    from ottla.diagnosis.group_facts import member_name
 
     group = view.description
     state = group.state if group is not None else "not there"
@@ -99,7 +99,7 @@ def _view_lines(group_id: str, view: GroupView | ShareView) -> list[str]:
 
 def _partition_table(view: GroupView | ShareView) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
     """The headings, and a row for each partition."""
-    from ottla.cli.group_facts import GroupView, member_name
+    from ottla.diagnosis.group_facts import GroupView, member_name
 
     if not isinstance(view, GroupView):
         names = ("topic", "partition", "start offset", "end", "lag", "members")
@@ -130,7 +130,7 @@ def _offsets(view: GroupView, partition: TopicPartition) -> tuple[int | None, in
 
 
 def _view_to_json(group_id: str, view: GroupView | ShareView) -> dict[str, object]:
-    from ottla.cli.group_facts import GroupView
+    from ottla.diagnosis.group_facts import GroupView
 
     group = view.description
     return {

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ottla.cli.group_diagnosis import (
+from ottla.diagnosis.group_diagnosis import (
     Finding,
     MemberFacts,
     OpenTransaction,

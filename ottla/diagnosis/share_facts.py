@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cli.group_facts import Edges, edges_of_topics, member_facts, open_transactions
-from ottla.cli.share_diagnosis import ShareFacts, SharePartitionFacts, ShareSettings
+from ottla.diagnosis.group_facts import Edges, edges_of_topics, member_facts, open_transactions
+from ottla.diagnosis.share_diagnosis import ShareFacts, SharePartitionFacts, ShareSettings
 
 if TYPE_CHECKING:
     from ottla.client import Admin, GroupDescription, MemberDescription, ShareGroupOffset, TopicPartition
