@@ -87,10 +87,11 @@ def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]], *, time
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def list_groups(servers: str, states: tuple[str, ...], types: tuple[str, ...], quiet: bool, as_json: bool) -> None:
     """List the groups: state, type, assignor, and how many members each has."""
+    from ottla.diagnosis.group_listing import describe_those_there
 
     async def look(admin: Admin) -> tuple[list[GroupListing], dict[str, GroupDescription]]:
         listed = await admin.list_groups(states=states, types=types)
-        return listed, {} if quiet else await _describe_those_there(admin, listed)
+        return listed, {} if quiet else await describe_those_there(admin, listed)
 
     listed, described = work_on_groups(servers, look)
     with closed_pipe_ends_quietly():
@@ -106,31 +107,6 @@ def list_groups(servers: str, states: tuple[str, ...], types: tuple[str, ...], q
                 click.echo(json.dumps(dict(zip(names, known, strict=True))))
         elif rows:
             click.echo("\n".join(table_lines(rows, names)))
-
-
-async def _describe_those_there(admin: Admin, listed: list[GroupListing]) -> dict[str, GroupDescription]:
-    """Descriptions, without groups that were deleted since, and those of types that have requests of their own."""
-    from ottla.diagnosis.group_facts import SHARE
-    from ottla.diagnosis.streams_partitions import STREAMS
-
-    own = {SHARE: admin.describe_share_groups, STREAMS: admin.describe_streams_groups}
-    others = [one.group_id for one in listed if one.group_type not in own]
-    found = await _of_those_there(admin.describe_groups, others)
-    for group_type, describe in own.items():
-        if of_type := [one.group_id for one in listed if one.group_type == group_type]:
-            found |= await _of_those_there(describe, of_type)
-    return found
-
-
-async def _of_those_there(
-    describe: Callable[[list[str]], Awaitable[dict[str, GroupDescription]]], group_ids: list[str]
-) -> dict[str, GroupDescription]:
-    from ottla.client import AdminError
-
-    try:
-        return await describe(group_ids)
-    except AdminError as refused:
-        return await describe([group_id for group_id in group_ids if group_id not in refused.errors])
 
 
 def _listed_row(listed: GroupListing, described: GroupDescription | None) -> tuple[object, ...]:
@@ -161,23 +137,10 @@ def why(group_id: str, servers: str, as_json: bool) -> None:
       ottla groups why billing
     """
 
-    from ottla.client import KafkaError
-    from ottla.diagnosis.group_diagnosis import diagnose, without_coordinator
-    from ottla.diagnosis.group_facts import WITHOUT_COORDINATOR, describe_if_there, facts_of, is_share
+    from ottla.diagnosis.findings import findings_about
 
     async def look(admin: Admin) -> list[Finding]:
-        try:
-            group = await describe_if_there(admin, group_id)
-            if is_share(group):
-                from ottla.diagnosis.share_diagnosis import diagnose_share
-                from ottla.diagnosis.share_facts import share_facts_of
-
-                return diagnose_share(await share_facts_of(admin, group))
-            return diagnose(await facts_of(admin, group_id, group))
-        except KafkaError as error:
-            if error.code not in WITHOUT_COORDINATOR:
-                raise
-            return [without_coordinator(error.message)]
+        return await findings_about(admin, group_id)
 
     findings = work_on_groups(servers, look, timeout_ms=WHY_TIMEOUT_MS)
     with closed_pipe_ends_quietly():

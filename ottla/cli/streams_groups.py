@@ -69,32 +69,3 @@ def topology_rows(topology: StreamsTopology) -> list[tuple[object, ...]]:
 
 
 TOPOLOGY_HEADINGS = ("subtopology", "reads", "repartitions to", "changelogs")
-
-
-def streams_to_json(member: MemberDescription) -> dict[str, object]:
-    """What a member of a streams group has beside what all members have."""
-    streams = member.streams
-    if streams is None:
-        return {}
-    return {
-        "process": streams.process_id,
-        "active": [str(task) for task in streams.tasks.active],
-        "standby": [str(task) for task in streams.tasks.standby],
-        "warmup": [str(task) for task in streams.tasks.warmup],
-    }
-
-
-def topology_to_json(topology: StreamsTopology) -> dict[str, object]:
-    """The topology of a streams group."""
-    return {
-        "epoch": topology.epoch,
-        "subtopologies": [
-            {
-                "subtopology": one.subtopology_id,
-                "reads": one.topics_read,
-                "repartitions_to": one.repartition_sink_topics,
-                "changelogs": [topic.name for topic in one.state_changelog_topics],
-            }
-            for one in topology.subtopologies
-        ],
-    }
