@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -59,10 +60,11 @@ def console(servers: str, address: tuple[str, int], no_browser: bool, read_only:
     host, port = address
     if not (host == "localhost" or is_loopback(host)):
         click.echo(
-            f"ottla: warning: {host} can be reached from other machines: everybody who has the URL sees what you may "
+            f"ottla: warning: {host} can be reached from other machines: anybody with the URL sees what you may "
             "see, and the connection is not encrypted",
             err=True,
         )
+    logging.getLogger("ottla.client").setLevel(logging.CRITICAL)  # its warnings are errors in the page
     with suppress(KeyboardInterrupt):  # where the loop has no handlers of signals
         asyncio.run(_serve(settings, host, port, opens_browser=not no_browser, is_read_only=read_only))
 
