@@ -5,7 +5,7 @@ A key, a value or a header is one of
     null                                          null: a value of null is a tombstone in a compacted topic
     {"text": "…", "bytes": 5}                     UTF-8; `"cut": true` if this is its beginning
     {"base64": "…", "bytes": 4}                   anything else, also cut
-    with "json": true                             text that is a JSON object or array, as a whole
+    with "json": true                             text that is a JSON object or array, and not cut
 
 Numbers that JavaScript would round (offsets and times above 2**53) are not expected of a topic that people look at.
 """
@@ -23,8 +23,6 @@ SHORT_BYTES = 600
 LONG_BYTES = 1024 * 1024
 """Of one record that is shown in full."""
 MOST_HEADERS = 50
-_MOST_JSON_BYTES = 100_000
-"""A longer text is not parsed to find out whether it is JSON."""
 
 
 def shown_bytes(data: bytes | None, limit: int = SHORT_BYTES) -> dict[str, Any] | None:
@@ -39,7 +37,7 @@ def shown_bytes(data: bytes | None, limit: int = SHORT_BYTES) -> dict[str, Any] 
         shown["base64"] = base64.b64encode(data[:limit]).decode()
         return shown
     shown["text"] = text
-    if _is_json(data):
+    if len(data) <= limit and _is_json(data):
         shown["json"] = True
     return shown
 
@@ -89,7 +87,7 @@ def _text(data: bytes, limit: int) -> str | None:
 
 
 def _is_json(data: bytes) -> bool:
-    if data[:1] not in (b"{", b"[") or len(data) > _MOST_JSON_BYTES:
+    if data[:1] not in (b"{", b"["):
         return False
     try:
         json.loads(data)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 from kit.console_page import console_page
@@ -16,6 +18,11 @@ HTML_SINKS = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|srcdoc|\beval\b|"
     r"new Function"
 )
+
+
+def test_the_page_is_in_the_package() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert project["tool"]["setuptools"]["package-data"]["ottla.console"] == ["page/*"]
 
 
 def test_there_is_a_page() -> None:

@@ -82,10 +82,12 @@ export async function groupView(parts) {
   const group = parts[1];
   const draw = (answer) => {
     const known = answer.partitions.filter((one) => one.lag !== null);
+    const unknown = answer.partitions.length - known.length;
+    const lag = `${count(known.reduce((sum, one) => sum + one.lag, 0))}${unknown ? `, not known of ${plural(unknown, "partition")}` : ""}`;
     return h("div", null, facts([
       ["state", state(answer.state)], ["type", answer.type ?? "–"],
       ...(answer.assignor ? [["assignor", answer.assignor]] : []),
-      ["members", count(answer.members.length)], ["lag", known.length ? count(known.reduce((sum, one) => sum + one.lag, 0)) : "–"],
+      ["members", count(answer.members.length)], ["lag", known.length ? lag : "–"],
       ...(answer.coordinator === undefined || answer.coordinator === null ? [] : [["coordinator", String(answer.coordinator)]]),
     ]), h("h2", null, "Diagnosis"), findings(answer.findings),
     h("h2", null, "Partitions"), partitions(answer), h("h2", null, "Members"), members(answer), topology(answer));

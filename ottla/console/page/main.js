@@ -15,6 +15,7 @@ const views = document.getElementById("views");
 
 let shown = null;
 let turn = 0;
+let shownPath = null;
 let isFailed = false;
 export let status = { read_only: false };
 
@@ -52,6 +53,8 @@ async function show() {
   shown = next;
   document.title = next.title === "Ottla console" ? next.title : `${next.title} – Ottla console`;
   main.replaceChildren(next.node);
+  if (shownPath !== parts.join("/")) scrollTo(0, 0);
+  shownPath = parts.join("/");
 }
 
 function tokenForm(line) {
@@ -85,8 +88,8 @@ async function poll() {
 
 async function pollForever() {
   for (;;) {
-    if (!document.hidden) await poll();
     await new Promise((resume) => setTimeout(resume, POLL_MS));
+    if (!document.hidden) await poll();
   }
 }
 
@@ -101,5 +104,4 @@ function takeToken() {
 addEventListener("hashchange", () => { takeToken(); show(); });
 document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 takeToken();
-pollForever();
-show();
+poll().then(show).then(pollForever);  // the status first: it says whether the page may write

@@ -29,7 +29,7 @@ async function groupsTab(topic) {
     { title: "Group", kind: "wrap", cell: (one) => h("a", { href: `#/groups/${name(one.group)}` }, one.group) },
     { title: "Type", cell: (one) => one.type },
     { title: "State", cell: (one) => state(one.state) },
-    { title: "Partitions", kind: "number", about: "Partitions of this topic in which it has an offset", cell: (one) => count(one.partitions) },
+    { title: "Partitions", kind: "number optional", about: "Partitions of this topic in which it has an offset", cell: (one) => count(one.partitions) },
     { title: "Lag", kind: "number", cell: (one) => count(one.lag) },
   ], answer.groups, "No group has committed an offset of this topic.")));
 }

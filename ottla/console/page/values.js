@@ -29,6 +29,7 @@ export function fullValue(title, shown) {
   const buttons = ids.map((id) => h("button", { type: "button", onclick: () => draw(id) }, FORMATS[id][0]));
   function draw(id) {
     buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(ids[at] === id)));
+    pre.classList.toggle("dump", id === "hex");
     pre.textContent = FORMATS[id][1](shown);
   }
   const copy = h("button", { type: "button", onclick: async () => {
