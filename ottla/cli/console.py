@@ -53,7 +53,7 @@ def console(servers: str, address: tuple[str, int], no_browser: bool, read_only:
     \b
     Examples:
       ottla console
-      ottla console -b broker.example:9093 --command-config client.properties --read-only
+      ottla console -b kafka.example:9093 --command-config client.properties
       ottla console --listen 127.0.0.1:0 --no-browser
     """
     settings = _settings(servers)

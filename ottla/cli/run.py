@@ -35,7 +35,7 @@ KILLED: Final = 128
     "--topic",
     "topics",
     multiple=True,
-    metavar="NAME[:PARTITIONS]",
+    metavar="TOPIC[:PARTITIONS]",
     help="A topic that exists when the command starts. May be repeated.",
 )
 @click.option(
@@ -65,8 +65,8 @@ def run(
     \b
     Examples:
       ottla run -- npm test
-      ottla run --topic orders:3 --variable SPRING_KAFKA_BOOTSTRAP_SERVERS -- ./gradlew test
-      ottla run --override num.partitions=4 -- sh -c 'kcat -b $KAFKA_BOOTSTRAP_SERVERS -L'
+      ottla run -t orders:3 --variable SPRING_KAFKA_BOOTSTRAP_SERVERS -- make test
+      ottla run -t orders -- sh -c 'kcat -b $KAFKA_BOOTSTRAP_SERVERS -L'
     """
     require_posix("ottla run")
     from ottla.broker.metadata.image import MetadataError
@@ -102,7 +102,7 @@ def _topic(text: str) -> tuple[str, int]:
     """The name, and the number of partitions (-1: the broker's default). Raises WrongOption."""
     name, colon, count = text.partition(":")
     if not name or (colon and not (count.isascii() and count.isdecimal() and int(count))):
-        raise WrongOption(f"--topic {text!r}: must be NAME or NAME:PARTITIONS, such as orders:3")
+        raise WrongOption(f"--topic {text!r}: must be TOPIC or TOPIC:PARTITIONS, such as orders:3")
     return name, int(count) if colon else -1
 
 

@@ -87,7 +87,7 @@ def test_dry_run_is_where_something_is_changed_or_begun_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["sreve"], "there is no command 'sreve': did you mean serve? There are serve, topics,"),
+        (["sreve"], "there is no command 'sreve': did you mean serve? There are serve, run,"),
         (["topics", "crate"], "there is no command 'crate': did you mean create? There are create, list,"),
         (["topics", "ls"], "did you mean list?"),
         (["log", "ls"], "there is no command 'ls'; there are"),

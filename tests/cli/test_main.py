@@ -15,9 +15,11 @@ from ottla.cli.main import main
 
 COMMANDS = (
     "serve",
+    "run",
     "topics",
     "produce",
     "consume",
+    "console",
     "groups",
     "transactions",
     "tokens",

@@ -117,7 +117,7 @@ def test_mistakes_have_one_line(tmp_path: Path) -> None:
         said = run("run", "-t", wrong, "--", "true")
         assert (said.status, said.line) == (
             2,
-            f"ottla: --topic {wrong!r}: must be NAME or NAME:PARTITIONS, such as orders:3",
+            f"ottla: --topic {wrong!r}: must be TOPIC or TOPIC:PARTITIONS, such as orders:3",
         )
     said = run("run", "-t", "a b", "--", "true")
     assert said.status == 1
