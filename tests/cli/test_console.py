@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -113,6 +115,38 @@ def allow(admin: Admin, topic: str) -> None:
 
     operations = (AclOperation.READ, AclOperation.DESCRIBE)
     admin.create_acls([Acl(ResourceType.TOPIC, topic, "User:reader", operation) for operation in operations])
+
+
+def test_the_browser_gets_a_file_of_the_user_and_not_the_token(tmp_path: Path) -> None:
+    """All users of the machine see the arguments of a process."""
+    browser, seen = tmp_path / "browser", tmp_path / "seen"
+    script = (
+        f"#!{sys.executable}",
+        "import os, sys",
+        "path = sys.argv[1].removeprefix('file://')",
+        f"with open({str(seen) + '.new'!r}, 'w') as file:",
+        "    file.write(f'{os.stat(path).st_mode & 0o777:o} {path} {open(path).read()}')",
+        f"os.rename({str(seen) + '.new'!r}, {str(seen)!r})",
+    )
+    browser.write_text("\n".join(script))
+    browser.chmod(0o700)
+    environment = {**os.environ, "DISPLAY": ":0", "BROWSER": f"{browser} %s"}
+    command = [sys.executable, "-m", "ottla", "console", "-b", NOBODY, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            url = process.stdout.readline().strip()
+            deadline = time.monotonic() + 30
+            while not seen.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            mode, path, content = seen.read_text().split(" ", 2)
+            assert (mode, url.partition("#token=")[2] in path, f'"0; url={url}"' in content) == ("600", False, True)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+            assert process.stdout.read() == ""
+        finally:
+            process.kill()
+    assert not Path(path).exists()
 
 
 def test_read_only_is_in_the_status() -> None:
