@@ -24,7 +24,7 @@ FROM = ("newest", "beginning", "offset", "time")
 ISOLATION = ("read_uncommitted", "read_committed")
 DEFAULT_LIMIT = 50
 MOST_RECORDS = 500
-MOST_SCANNED = 20_000
+MOST_SCANNED = 100_000
 """Records that one request reads in a search."""
 MOST_SECONDS = 8.0
 MOST_PARTITIONS = 500
