@@ -12,10 +12,10 @@ from ottla.cli import suggestions
 from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.configs import group_option, named_by_words, resource_words, topic_option
-from ottla.cli.dead_letter_diagnosis import COPY_KEY, NAME_KEY, diagnose_dead_letters
 from ottla.cli.failures import Failure
 from ottla.cli.parameters import Number
 from ottla.cli.show import one_line
+from ottla.diagnosis.dead_letter_diagnosis import COPY_KEY, NAME_KEY, diagnose_dead_letters
 
 if TYPE_CHECKING:
     from ottla.client import Admin, ConfigChange, ConfigResource
@@ -157,11 +157,11 @@ async def _about_dead_letters(
     admin: Admin, resources: Sequence[ConfigResource], changes: Sequence[ConfigChange]
 ) -> list[str]:
     """What is wrong with the topic that the changes name for the dead letters of share groups."""
-    from ottla.cli.dead_letter_facts import dead_letter_facts_of
-    from ottla.cli.group_diagnosis import Weight
-    from ottla.cli.share_facts import texts_of
     from ottla.client import ConfigOperation
     from ottla.client.admin_results import ConfigResourceType
+    from ottla.diagnosis.dead_letter_facts import dead_letter_facts_of
+    from ottla.diagnosis.group_diagnosis import Weight
+    from ottla.diagnosis.share_facts import texts_of
 
     changed = {one.name: one.value for one in changes if one.operation is ConfigOperation.SET}
     if not changed.keys() & {NAME_KEY, COPY_KEY}:

@@ -125,9 +125,9 @@ class Reading:
         """Read as a member of a group of this kind. Raises Failure if there is one of another kind with its name: the
         brokers' errors do not say of which kind it is.
         """
-        from ottla.cli.group_facts import OTHER_KIND, describe_if_there, kind_of
         from ottla.client import Admin, KafkaError
         from ottla.client.options import AdminOptions
+        from ottla.diagnosis.group_facts import OTHER_KIND, describe_if_there, kind_of
 
         try:
             await reading

@@ -22,8 +22,8 @@ from ottla.cli.show import one_line
 from ottla.cli.tables import NONE, table_lines
 
 if TYPE_CHECKING:
-    from ottla.cli.group_diagnosis import Finding
     from ottla.client import Admin, GroupDescription, GroupListing
+    from ottla.diagnosis.group_diagnosis import Finding
 
 _T = TypeVar("_T")
 
@@ -87,10 +87,11 @@ def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]], *, time
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def list_groups(servers: str, states: tuple[str, ...], types: tuple[str, ...], quiet: bool, as_json: bool) -> None:
     """List the groups: state, type, assignor, and how many members each has."""
+    from ottla.diagnosis.group_listing import describe_those_there
 
     async def look(admin: Admin) -> tuple[list[GroupListing], dict[str, GroupDescription]]:
         listed = await admin.list_groups(states=states, types=types)
-        return listed, {} if quiet else await _describe_those_there(admin, listed)
+        return listed, {} if quiet else await describe_those_there(admin, listed)
 
     listed, described = work_on_groups(servers, look)
     with closed_pipe_ends_quietly():
@@ -106,31 +107,6 @@ def list_groups(servers: str, states: tuple[str, ...], types: tuple[str, ...], q
                 click.echo(json.dumps(dict(zip(names, known, strict=True))))
         elif rows:
             click.echo("\n".join(table_lines(rows, names)))
-
-
-async def _describe_those_there(admin: Admin, listed: list[GroupListing]) -> dict[str, GroupDescription]:
-    """Descriptions, without groups that were deleted since, and those of types that have requests of their own."""
-    from ottla.cli.group_facts import SHARE
-    from ottla.cli.streams_groups import STREAMS
-
-    own = {SHARE: admin.describe_share_groups, STREAMS: admin.describe_streams_groups}
-    others = [one.group_id for one in listed if one.group_type not in own]
-    found = await _of_those_there(admin.describe_groups, others)
-    for group_type, describe in own.items():
-        if of_type := [one.group_id for one in listed if one.group_type == group_type]:
-            found |= await _of_those_there(describe, of_type)
-    return found
-
-
-async def _of_those_there(
-    describe: Callable[[list[str]], Awaitable[dict[str, GroupDescription]]], group_ids: list[str]
-) -> dict[str, GroupDescription]:
-    from ottla.client import AdminError
-
-    try:
-        return await describe(group_ids)
-    except AdminError as refused:
-        return await describe([group_id for group_id in group_ids if group_id not in refused.errors])
 
 
 def _listed_row(listed: GroupListing, described: GroupDescription | None) -> tuple[object, ...]:
@@ -162,23 +138,10 @@ def why(group_id: str, servers: str, as_json: bool) -> None:
       ottla groups why billing
     """
 
-    from ottla.cli.group_diagnosis import diagnose, without_coordinator
-    from ottla.cli.group_facts import WITHOUT_COORDINATOR, describe_if_there, facts_of, is_share
-    from ottla.client import KafkaError
+    from ottla.diagnosis.findings import findings_about
 
     async def look(admin: Admin) -> list[Finding]:
-        try:
-            group = await describe_if_there(admin, group_id)
-            if is_share(group):
-                from ottla.cli.share_diagnosis import diagnose_share
-                from ottla.cli.share_facts import share_facts_of
-
-                return diagnose_share(await share_facts_of(admin, group))
-            return diagnose(await facts_of(admin, group_id, group))
-        except KafkaError as error:
-            if error.code not in WITHOUT_COORDINATOR:
-                raise
-            return [without_coordinator(error.message)]
+        return await findings_about(admin, group_id)
 
     findings = work_on_groups(servers, look, timeout_ms=WHY_TIMEOUT_MS)
     with closed_pipe_ends_quietly():
@@ -224,10 +187,10 @@ def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool,
         raise click.UsageError("name the members, or give --all")
 
     async def remove(admin: Admin) -> list[str]:
-        from ottla.cli.group_facts import describe_if_there
         from ottla.cli.groups_dry_run import members_to_kick
         from ottla.cli.share_groups import require_no_share_group
         from ottla.cli.streams_groups import require_no_streams_group
+        from ottla.diagnosis.group_facts import describe_if_there
 
         group = await describe_if_there(admin, group_id)
         await require_no_share_group(admin, group)
@@ -267,9 +230,9 @@ def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...], dr
     """
 
     async def delete_all(admin: Admin) -> list[str]:
-        from ottla.cli.group_facts import describe_if_there, is_share
         from ottla.cli.groups_dry_run import groups_to_delete, offsets_to_delete
         from ottla.cli.share_groups import forget_topics
+        from ottla.diagnosis.group_facts import describe_if_there, is_share
 
         if not topics and dry_run:
             lines, refused = await groups_to_delete(admin, group_ids)

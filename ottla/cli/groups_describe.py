@@ -16,17 +16,15 @@ from ottla.cli.show import one_line
 from ottla.cli.streams_groups import (
     TASK_HEADINGS,
     TOPOLOGY_HEADINGS,
-    streams_to_json,
     task_rows,
     topology_rows,
-    topology_to_json,
 )
 from ottla.cli.tables import NONE, table_lines
 
 if TYPE_CHECKING:
-    from ottla.cli.group_facts import GroupView
-    from ottla.cli.share_facts import ShareView
-    from ottla.client import Admin, GroupDescription, MemberDescription, TopicPartition
+    from ottla.client import Admin, MemberDescription
+    from ottla.diagnosis.group_facts import GroupView
+    from ottla.diagnosis.share_facts import ShareView
 
 _DESCRIBED_TYPES = frozenset({"", "classic", "consumer", "share", "streams"})
 """A broker before Kafka 3.8 names no type."""
@@ -42,8 +40,8 @@ def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
     """
 
     async def view_one(admin: Admin, group_id: str) -> GroupView | ShareView:
-        from ottla.cli.group_facts import describe_if_there, is_share, view_group
-        from ottla.cli.share_facts import view_share_group
+        from ottla.diagnosis.group_facts import describe_if_there, is_share, view_group
+        from ottla.diagnosis.share_facts import view_share_group
 
         group = await describe_if_there(admin, group_id)
         return await (view_share_group(admin, group) if is_share(group) else view_group(admin, group_id, group))
@@ -61,12 +59,14 @@ def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
                     raise  # otherwise: a share or streams group, where such groups are switched off
         return views
 
+    from ottla.diagnosis.group_json import view_to_json
+
     views = work_on_groups(servers, look)
     missing = [group_id for group_id, view in views.items() if view.is_missing]
     with closed_pipe_ends_quietly():
         for number, (group_id, view) in enumerate(one for one in views.items() if one[0] not in missing):
             if as_json:
-                click.echo(json.dumps(_view_to_json(group_id, view)))
+                click.echo(json.dumps(view_to_json(group_id, view)))
                 continue
             if number:
                 click.echo()
@@ -76,7 +76,7 @@ def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
 
 
 def _view_lines(group_id: str, view: GroupView | ShareView) -> list[str]:
-    from ottla.cli.group_facts import member_name
+    from ottla.diagnosis.group_facts import member_name
 
     group = view.description
     state = group.state if group is not None else "not there"
@@ -99,7 +99,8 @@ def _view_lines(group_id: str, view: GroupView | ShareView) -> list[str]:
 
 def _partition_table(view: GroupView | ShareView) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
     """The headings, and a row for each partition."""
-    from ottla.cli.group_facts import GroupView, member_name
+    from ottla.diagnosis.group_facts import GroupView, member_name
+    from ottla.diagnosis.group_json import offsets_of
 
     if not isinstance(view, GroupView):
         names = ("topic", "partition", "start offset", "end", "lag", "members")
@@ -107,7 +108,7 @@ def _partition_table(view: GroupView | ShareView) -> tuple[tuple[str, ...], list
     rows: list[tuple[object, ...]] = []
     for one in view.partitions:
         owner = view.owners.get(one)
-        rows.append((*one, *_offsets(view, one), NONE if owner is None else member_name(owner)))
+        rows.append((*one, *offsets_of(view, one), NONE if owner is None else member_name(owner)))
     return ("topic", "partition", "committed", "end", "lag", "member"), rows
 
 
@@ -118,80 +119,3 @@ def _indented(lines: list[str]) -> list[str]:
 def _member_row(member: MemberDescription) -> tuple[object, ...]:
     host = member.host.lstrip("/")
     return (member.member_id, member.group_instance_id or NONE, member.client_id, host, len(member.assignment))
-
-
-def _offsets(view: GroupView, partition: TopicPartition) -> tuple[int | None, int | None, int | None]:
-    """The committed offset, the end of the log, and the lag; None if there is none."""
-    committed = view.committed[partition].offset if partition in view.committed else None
-    edges = view.edges.get(partition)
-    if edges is None or committed is None:
-        return committed, edges.end if edges is not None else None, None
-    return committed, edges.end, max(0, edges.end - committed)
-
-
-def _view_to_json(group_id: str, view: GroupView | ShareView) -> dict[str, object]:
-    from ottla.cli.group_facts import GroupView
-
-    group = view.description
-    return {
-        "group": group_id,
-        "state": group.state if group is not None else None,
-        "type": group.group_type if group is not None else None,
-        "assignor": group.assignor if group is not None else None,
-        "coordinator": group.coordinator.node_id if group is not None else None,
-        "members": _members_to_json(group),
-        **({"topology": topology_to_json(group.topology)} if group is not None and group.topology is not None else {}),
-        "partitions": _partitions_to_json(view) if isinstance(view, GroupView) else _shared_to_json(view),
-    }
-
-
-def _members_to_json(group: GroupDescription | None) -> list[dict[str, object]]:
-    return [
-        {
-            "member": member.member_id,
-            "instance": member.group_instance_id,
-            "client": member.client_id,
-            "host": member.host.lstrip("/"),
-            "topics": member.topics,
-            "pattern": member.pattern,
-            "assignment": [list(partition) for partition in member.assignment],
-            **streams_to_json(member),
-        }
-        for member in (group.members if group is not None else [])
-    ]
-
-
-def _partitions_to_json(view: GroupView) -> list[dict[str, object]]:
-    partitions: list[dict[str, object]] = []
-    for partition in view.partitions:
-        committed, end, lag = _offsets(view, partition)
-        owner = view.owners.get(partition)
-        partitions.append(
-            {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "committed": committed,
-                "metadata": view.committed[partition].metadata if partition in view.committed else None,
-                "end": end,
-                "lag": lag,
-                "member": owner.member_id if owner is not None else None,
-            }
-        )
-    return partitions
-
-
-def _shared_to_json(view: ShareView) -> list[dict[str, object]]:
-    partitions: list[dict[str, object]] = []
-    for partition in view.partitions:
-        start_offset, end, lag = view.place(partition)
-        partitions.append(
-            {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "start_offset": start_offset,
-                "end": end,
-                "lag": lag,
-                "members": [member.member_id for member in view.readers.get(partition, ())],
-            }
-        )
-    return partitions

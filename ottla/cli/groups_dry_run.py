@@ -35,8 +35,8 @@ def _kick_line(member: MemberDescription) -> str:
 
 async def groups_to_delete(admin: Admin, group_ids: Iterable[str]) -> tuple[list[str], AdminError | None]:
     """A line for each group that would be deleted, and the refusals of the others."""
-    from ottla.cli.group_facts import describe_if_there, is_share
     from ottla.client import AdminError, ErrorCode, KafkaError
+    from ottla.diagnosis.group_facts import describe_if_there, is_share
 
     lines: list[str] = []
     refused: dict[str, KafkaError] = {}
@@ -60,8 +60,8 @@ async def groups_to_delete(admin: Admin, group_ids: Iterable[str]) -> tuple[list
 
 async def offsets_to_delete(admin: Admin, group_id: str, partitions: Iterable[TopicPartition]) -> list[str]:
     """A line for each committed offset that would be deleted. Raises AdminError as `delete_group_offsets` does."""
-    from ottla.cli.group_facts import describe_if_there
     from ottla.client import AdminError, ErrorCode, KafkaError
+    from ottla.diagnosis.group_facts import describe_if_there
 
     read = _topics_of(await describe_if_there(admin, group_id))
     names = [(one, f"{one.topic}-{one.partition}") for one in sorted(partitions)]

@@ -101,7 +101,7 @@ def reset(
         choose_partitions(topics)  # so that errors are reported before a broker is asked
 
     async def work(admin: Admin) -> tuple[_Plan, bool, bool]:
-        from ottla.cli.group_facts import describe_if_there, is_share, kind_of
+        from ottla.diagnosis.group_facts import describe_if_there, is_share, kind_of
 
         group = await describe_if_there(admin, group_id)
         is_shared = is_share(group) or (group is None and share)
@@ -141,7 +141,8 @@ def _row(partition: TopicPartition, reset: Reset) -> tuple[object, ...]:
 
 
 def _require_no_members(group: GroupDescription) -> None:
-    from ottla.cli.streams_groups import SESSION_KEY, STREAMS
+    from ottla.cli.streams_groups import SESSION_KEY
+    from ottla.diagnosis.streams_partitions import STREAMS
 
     if not group.members:
         return
@@ -174,8 +175,8 @@ async def _plan(
     known: Mapping[TopicPartition, OffsetAndMetadata | None],
     is_shared: bool,
 ) -> _Plan:
-    from ottla.cli.group_facts import edges_of
     from ottla.client import TopicPartition
+    from ottla.diagnosis.group_facts import edges_of
 
     if topics:
         names = sorted({text.partition(":")[0] for text in topics})

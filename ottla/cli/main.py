@@ -40,6 +40,7 @@ class _Root(LazyGroup):
         "topics": ("ottla.cli.topics:topics", "Create, list, describe, alter and delete topics, and delete records."),
         "produce": ("ottla.cli.produce:produce", "Write lines from standard input to a topic."),
         "consume": ("ottla.cli.consume:consume", "Write a topic's records to standard output."),
+        "console": ("ottla.cli.console:console", "Show topics, records and groups in a browser."),
         "groups": ("ottla.cli.groups:groups", "Describe, diagnose, reset and delete groups, also share groups."),
         "transactions": (
             "ottla.cli.transactions:transactions",

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ottla.cli.group_facts import Edges
     from ottla.client import OffsetAndMetadata, TopicPartition
+    from ottla.diagnosis.group_facts import Edges
 
 
 class ResetTo(NamedTuple):

@@ -65,8 +65,8 @@ def run(
     \b
     Examples:
       ottla run -- npm test
-      ottla run --topic orders:3 --variable BROKERS -- ./gradlew test
-      ottla run -- sh -c 'kcat -b $KAFKA_BOOTSTRAP_SERVERS -L'
+      ottla run -t orders:3 --variable SPRING_KAFKA_BOOTSTRAP_SERVERS -- make test
+      ottla run -t orders -- sh -c 'kcat -b $KAFKA_BOOTSTRAP_SERVERS -L'
     """
     require_posix("ottla run")
     from ottla.broker.metadata.image import MetadataError

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 async def require_no_share_group(admin: Admin, group: GroupDescription | None) -> None:
     """Raise Failure if the group is a share group: Kafka has no request that removes its members."""
-    from ottla.cli.group_facts import is_share
-    from ottla.cli.share_facts import settings_of
+    from ottla.diagnosis.group_facts import is_share
+    from ottla.diagnosis.share_facts import settings_of
 
     if is_share(group):
         settings = await settings_of(admin, group.group_id)

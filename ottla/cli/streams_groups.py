@@ -1,4 +1,4 @@
-"""What `ottla groups` knows of a streams group: the partitions that its members read, its tasks, its internal topics.
+"""What `ottla groups` knows of a streams group: its tasks, its internal topics.
 
 Its committed offsets are those of any group: `reset` and `delete` need nothing else. Kafka cannot remove its members.
 """
@@ -6,41 +6,16 @@ Its committed offsets are those of any group: `reset` and `delete` need nothing 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla.cli.failures import Failure
 from ottla.cli.tables import NONE
+from ottla.diagnosis.streams_partitions import STREAMS
 
 if TYPE_CHECKING:
-    from ottla.client import Admin, GroupDescription, MemberDescription, StreamsTask, StreamsTopology, TopicPartition
+    from ottla.client import Admin, GroupDescription, MemberDescription, StreamsTask, StreamsTopology
 
-STREAMS = "streams"
-"""The type of streams groups."""
 SESSION_KEY = "streams.session.timeout.ms"
-
-
-async def with_partitions(admin: Admin, group: GroupDescription) -> GroupDescription:
-    """The same group, whose members have the partitions assigned that their active tasks read."""
-    from ottla.client import TopicPartition
-
-    if group.topology is None or not group.members:
-        return group
-    reads = {one.subtopology_id: one.topics_read for one in group.topology.subtopologies}
-    existing = sorted({topic for topics in reads.values() for topic in topics} & {*await admin.list_topics()})
-    described = await admin.describe_topics(existing) if existing else {}
-    counts = {name: len(topic.partitions) for name, topic in described.items()}
-
-    def read(member: MemberDescription) -> list[TopicPartition]:
-        tasks = member.streams.tasks.active if member.streams is not None else []
-        return sorted(
-            TopicPartition(topic, task.partition)
-            for task in tasks
-            for topic in reads.get(task.subtopology_id, ())
-            if task.partition < counts.get(topic, 0)
-        )
-
-    return replace(group, members=[replace(member, assignment=read(member)) for member in group.members])
 
 
 async def require_no_streams_group(admin: Admin, group: GroupDescription | None) -> None:
@@ -94,32 +69,3 @@ def topology_rows(topology: StreamsTopology) -> list[tuple[object, ...]]:
 
 
 TOPOLOGY_HEADINGS = ("subtopology", "reads", "repartitions to", "changelogs")
-
-
-def streams_to_json(member: MemberDescription) -> dict[str, object]:
-    """What a member of a streams group has beside what all members have."""
-    streams = member.streams
-    if streams is None:
-        return {}
-    return {
-        "process": streams.process_id,
-        "active": [str(task) for task in streams.tasks.active],
-        "standby": [str(task) for task in streams.tasks.standby],
-        "warmup": [str(task) for task in streams.tasks.warmup],
-    }
-
-
-def topology_to_json(topology: StreamsTopology) -> dict[str, object]:
-    """The topology of a streams group."""
-    return {
-        "epoch": topology.epoch,
-        "subtopologies": [
-            {
-                "subtopology": one.subtopology_id,
-                "reads": one.topics_read,
-                "repartitions_to": one.repartition_sink_topics,
-                "changelogs": [topic.name for topic in one.state_changelog_topics],
-            }
-            for one in topology.subtopologies
-        ],
-    }

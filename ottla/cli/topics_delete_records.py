@@ -21,8 +21,8 @@ from ottla.cli.topics import NOT_DONE
 from ottla.shown import counted
 
 if TYPE_CHECKING:
-    from ottla.cli.group_facts import Edges
     from ottla.client import Admin, AdminError, TopicPartition
+    from ottla.diagnosis.group_facts import Edges
 
 LATEST = "latest"
 
@@ -152,8 +152,8 @@ def parse_before(text: str) -> Before:
 
 async def _plan(admin: Admin, topic: str, partitions: Sequence[int], wanted: Before) -> _Plan:
     """The plan of the deletion. Raises Failure if the broker would refuse it."""
-    from ottla.cli.group_facts import edges_of
     from ottla.client import TopicPartition
+    from ottla.diagnosis.group_facts import edges_of
 
     description = (await admin.describe_topics([topic]))[topic]
     known = [one.partition for one in description.partitions]

@@ -11,11 +11,11 @@ from kit.broker import BrokerProcess
 from kit.command import Said, run
 
 from ottla.cli.failures import Failure
-from ottla.cli.group_facts import Edges
 from ottla.cli.main import main
 from ottla.cli.topics_delete_records import Before, Trim, parse_before, plan_trim
 from ottla.client import TopicPartition
 from ottla.client.blocking import Admin, Producer
+from ottla.diagnosis.group_facts import Edges
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ COMMANDS = (
     "topics",
     "produce",
     "consume",
+    "console",
     "groups",
     "transactions",
     "tokens",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.group_facts import Edges
 from ottla.cli.offset_reset import Reset, ResetTo, plan_reset
 from ottla.client import OffsetAndMetadata, TopicPartition
+from ottla.diagnosis.group_facts import Edges
 
 P = TopicPartition("orders", 0)
 EDGES = {P: Edges(10, 90, 100)}

@@ -22,6 +22,7 @@ PLACES: Final = {
         "cli/test_clients.py",
         "cli/test_completion.py",
         "cli/test_configuration.py",
+        "cli/test_console.py",
         "cli/test_consume_share_group.py",
         "cli/test_delete_records.py",
         "cli/test_features.py",

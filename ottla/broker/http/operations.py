@@ -10,8 +10,8 @@
 All of them do what the broker does by itself sooner or later, or show it, so they allow nothing that the configuration
 does not allow anyway. Still they change things. So `server.py` refuses them (403) unless the peer's address is a
 loopback one, whatever `ottla.http.listener` is bound to. It also refuses requests that a web page has made (they carry
-`Origin`, or name the page's host: `addressed.py`) or could have made (`X-Ottla` is missing). A proxy on this machine
-makes its clients look like this machine: it must not forward `/log/`.
+`Origin`, or name the page's host: `ottla/addressed.py`) or could have made (`X-Ottla` is missing). A proxy on this
+machine makes its clients look like this machine: it must not forward `/log/`.
 
 Answers are JSON. A malformed request is 400, an unknown topic or partition 404, a log that takes no writes 503, each
 with `error` in a line for people. Operations run on the broker's thread, as the retention chore does; long ones run in

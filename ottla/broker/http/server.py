@@ -2,10 +2,10 @@
 
 It answers GET and HEAD for pages and POST for operations, one request after the other on a connection, and supports no
 bodies. An operation is refused (403) unless it comes from a loopback address, not from a web page, and has a header
-that no form can send (`operations.py`). A request that is meant for another host is 421 (`addressed.py`). Everything
-that a client may send is limited: the size of the head (431), the time until the head is complete (the connection is
-closed), requests per connection, and connections. A request that it cannot parse is 400, an unknown path 404, another
-method 405.
+that no form can send (`operations.py`). A request that is meant for another host is 421 (`ottla/addressed.py`).
+Everything that a client may send is limited: the size of the head (431), the time until the head is complete (the
+connection is closed), requests per connection, and connections. A request that it cannot parse is 400, an unknown path
+404, another method 405.
 
 It is used instead of a library because it is one page, needs no dependency, and starts in no time; the broker's port
 never speaks HTTP. Asyncio is used only here and in `ottla.broker.server` and `process`. Paths are served by `pages.py`
@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import NamedTuple, TypeAlias
 
-from ottla.broker.http.addressed import is_loopback, is_named
+from ottla.addressed import is_loopback, is_named
 from ottla.broker.runtime.pending import Pending
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class _Head(NamedTuple):
 class HttpServer:
     """Serves `pages` and `operations` by path. `start` listens, `stop` closes the port and every connection.
 
-    `names` are the names that requests may use for this machine besides its addresses, see `addressed.py`.
+    `names` are the names that requests may use for this machine besides its addresses, see `ottla/addressed.py`.
     """
 
     def __init__(

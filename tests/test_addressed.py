@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from ottla.broker.http.addressed import is_loopback, is_named
+from ottla.addressed import is_loopback, is_named
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.cli.group_diagnosis import MemberFacts, OpenTransaction, Weight
-from ottla.cli.share_diagnosis import ShareFacts, SharePartitionFacts, ShareSettings, diagnose_share
+from ottla.diagnosis.group_diagnosis import MemberFacts, OpenTransaction, Weight
+from ottla.diagnosis.share_diagnosis import ShareFacts, SharePartitionFacts, ShareSettings, diagnose_share
 
 M = MemberFacts("m1", frozenset({"orders"}), partitions=1)
 AT_END = SharePartitionFacts("orders-0", "orders", start_offset=10, lag=0, log_start=0, stable_end=10, end=10)

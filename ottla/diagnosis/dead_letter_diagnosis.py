@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ottla.cli.group_diagnosis import Finding, Weight, some
+from ottla.diagnosis.group_diagnosis import Finding, Weight, some
 from ottla.shown import counted
 from ottla.storage.formats.layout import topic_name_problem
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.cli.group_diagnosis import (
+from ottla.diagnosis.group_diagnosis import (
     GroupFacts,
     MemberFacts,
     OpenTransaction,

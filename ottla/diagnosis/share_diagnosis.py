@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ottla.cli.dead_letter_diagnosis import DeadLetterFacts, diagnose_dead_letters
-from ottla.cli.group_diagnosis import (
+from ottla.diagnosis.dead_letter_diagnosis import DeadLetterFacts, diagnose_dead_letters
+from ottla.diagnosis.group_diagnosis import (
     Finding,
     MemberFacts,
     OpenTransaction,

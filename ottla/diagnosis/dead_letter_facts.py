@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.cli.dead_letter_diagnosis import (
+from ottla.diagnosis.dead_letter_diagnosis import (
     COPY_KEY,
     CREATE_KEY,
     ENABLE_KEY,

@@ -6,8 +6,8 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
-from ottla.cli.group_diagnosis import GroupFacts, MemberFacts, OpenTransaction, PartitionFacts
-from ottla.cli.streams_groups import STREAMS, with_partitions
+from ottla.diagnosis.group_diagnosis import GroupFacts, MemberFacts, OpenTransaction, PartitionFacts
+from ottla.diagnosis.streams_partitions import STREAMS, with_partitions
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 from kit.broker import BrokerProcess
 
-from ottla.cli.dead_letter_diagnosis import DeadLetterFacts, LetterTopic, diagnose_dead_letters
-from ottla.cli.group_diagnosis import Weight
 from ottla.cli.main import main
+from ottla.diagnosis.dead_letter_diagnosis import DeadLetterFacts, LetterTopic, diagnose_dead_letters
+from ottla.diagnosis.group_diagnosis import Weight
 
 NAME = "errors.deadletterqueue.topic.name"
 HEALTHY = DeadLetterFacts("mailer", "dlq.mails", share_version=2, prefix="dlq.", topic=LetterTopic())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cli.dead_letter_facts import dead_letter_facts_of
-from ottla.cli.group_facts import Edges, edges_of_topics, member_facts, open_transactions
-from ottla.cli.share_diagnosis import ShareFacts, SharePartitionFacts, ShareSettings
+from ottla.diagnosis.dead_letter_facts import dead_letter_facts_of
+from ottla.diagnosis.group_facts import Edges, edges_of_topics, member_facts, open_transactions
+from ottla.diagnosis.share_diagnosis import ShareFacts, SharePartitionFacts, ShareSettings
 
 if TYPE_CHECKING:
     from ottla.client import Admin, GroupDescription, MemberDescription, ShareGroupOffset, TopicPartition

@@ -1,0 +1,96 @@
+"""Records as JSON for the page: short forms of keys and values, and how each is to be read. Pure.
+
+A key, a value or a header is one of
+
+    null                                          null: a value of null is a tombstone in a compacted topic
+    {"text": "…", "bytes": 5}                     UTF-8; `"cut": true` if this is its beginning
+    {"base64": "…", "bytes": 4}                   anything else, also cut
+    with "json": true                             text that is a JSON object or array, and not cut
+
+Numbers that JavaScript would round (offsets and times above 2**53) are not expected of a topic that people look at.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from ottla.client import ConsumerRecord
+
+SHORT_BYTES = 600
+"""Of a key or a value in a list of records."""
+LONG_BYTES = 1024 * 1024
+"""Of one record that is shown in full."""
+MOST_HEADERS = 50
+
+
+def shown_bytes(data: bytes | None, limit: int = SHORT_BYTES) -> dict[str, Any] | None:
+    """A key or a value, of which at most `limit` bytes are given."""
+    if data is None:
+        return None
+    shown: dict[str, Any] = {"bytes": len(data)}
+    if len(data) > limit:
+        shown["cut"] = True
+    text = _text(data, limit)
+    if text is None:
+        shown["base64"] = base64.b64encode(data[:limit]).decode()
+        return shown
+    shown["text"] = text
+    if len(data) <= limit and _is_json(data):
+        shown["json"] = True
+    return shown
+
+
+def shown_record(record: ConsumerRecord, limit: int = SHORT_BYTES) -> dict[str, Any]:
+    """A record. `time` is in ms since 1970, or null."""
+    shown: dict[str, Any] = {
+        "partition": record.partition,
+        "offset": record.offset,
+        "time": record.timestamp_ms if record.timestamp_ms >= 0 else None,
+        "key": shown_bytes(record.key, limit),
+        "value": shown_bytes(record.value, limit),
+        "headers": [[name, shown_bytes(value, limit)] for name, value in record.headers[:MOST_HEADERS]],
+    }
+    if len(record.headers) > MOST_HEADERS:
+        shown["more_headers"] = len(record.headers) - MOST_HEADERS
+    return shown
+
+
+class Search:
+    """A text that keys, values or headers have to contain, without regard to case of ASCII letters; "" is in all."""
+
+    def __init__(self, text: str) -> None:
+        self._bytes = text.encode().lower()
+
+    def matches(self, record: ConsumerRecord) -> bool:
+        """Whether a record has it."""
+        if not self._bytes:
+            return True
+        if any(data is not None and self._bytes in data.lower() for data in (record.key, record.value)):
+            return True
+        return any(
+            self._bytes in name.encode().lower() or (value is not None and self._bytes in value.lower())
+            for name, value in record.headers
+        )
+
+
+def _text(data: bytes, limit: int) -> str | None:
+    """The beginning as text, without half a character at its end; None if it is not UTF-8, or has control codes."""
+    try:
+        text = data[:limit].decode()
+    except UnicodeDecodeError as error:
+        if len(data) <= limit or error.reason != "unexpected end of data":
+            return None
+        text = data[: error.start].decode()
+    return None if any(ord(one) < 32 and one not in "\t\n\r" for one in text) else text
+
+
+def _is_json(data: bytes) -> bool:
+    if data[:1] not in (b"{", b"["):
+        return False
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
