@@ -395,6 +395,8 @@ async def test_after_an_unknown_id_a_commit_learns_the_topic_again(group, consum
         before = len(group.cluster.seen(MetadataRequest))
         group.refuse(COMMIT, ErrorCode.UNKNOWN_TOPIC_ID)
         await consumer.commit({T0: 5})
-        assert len(group.cluster.seen(MetadataRequest)) > before
+        async with asyncio.timeout(60):  # it is asked beside the next commit, which may be answered first
+            while len(group.cluster.seen(MetadataRequest)) == before:
+                await asyncio.sleep(0.001)
     assert group.committed[T0][0] == 5
     assert group.count(COMMIT) == 2
