@@ -23,8 +23,12 @@ RUN python3 -m compileall -q -x '/(site-packages|dist-packages|test|idlelib|tkin
 COPY --from=build /opt/ottla /opt/ottla
 COPY packaging/image/image.properties /usr/local/share/ottla/image.properties
 COPY packaging/image/entrypoint.sh /usr/local/bin/ottla-entrypoint
+# Where programs written for Kafka's images find what they call: Testcontainers.
+COPY packaging/image/kafka /
 # Not with COPY --chmod, which older builders do not support; a checkout on Windows has no modes.
-RUN chmod 0755 /usr/local/bin/ottla-entrypoint
+RUN chmod 0755 /usr/local/bin/ottla-entrypoint /usr/local/bin/kafka-storage /usr/local/bin/zookeeper-server-start /etc/kafka/docker/run
+# Testcontainers rewrites some of these scripts, as the user of the container.
+RUN chmod -R 0775 /etc/confluent/docker && chown -R 1000:0 /etc/confluent/docker
 ENV PATH=/opt/ottla/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ENV PYTHONDONTWRITEBYTECODE=1
 # log.dirs is ./data by default, so the data is in the volume without a key that could get lost.

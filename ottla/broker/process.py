@@ -1,6 +1,6 @@
 """A broker as a process: its loop, its log on standard error, the signals that stop it, and its exit status.
 
-serving:  "listening on NAME://host:port" for each listener, the only lines on standard output
+serving:  "listening on NAME://host:port" for each listener, the only lines on standard output except `ready_line`
 stop:     SIGTERM, SIGINT, and SIGHUP (the terminal is closed) unless the parent process ignores that, as nohup does;
           a second SIGTERM or SIGINT waits neither for the connections nor for logs that are not synced yet
 """
@@ -48,15 +48,18 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def run(config: BrokerConfig, *, level: int = logging.INFO) -> int:
-    """Serve until a signal ends it; return the exit status. An error that prevents the start is one line in the log."""
+def run(config: BrokerConfig, *, level: int = logging.INFO, ready_line: str | None = None) -> int:
+    """Serve until a signal ends it; return the exit status. An error that prevents the start is one line in the log.
+
+    `ready_line` is printed after the addresses, when clients are accepted.
+    """
     from ottla.broker.metadata.image import MetadataError
     from ottla.storage.errors import StorageError
 
     configure_logging(level)
     loop = new_event_loop()
     try:
-        return loop.run_until_complete(_serve(config))
+        return loop.run_until_complete(_serve(config, ready_line))
     except (StartError, StorageError, MetadataError, OSError) as error:
         LOG.error("cannot start: %s", error)
         return 1
@@ -64,7 +67,7 @@ def run(config: BrokerConfig, *, level: int = logging.INFO) -> int:
         loop.close()
 
 
-async def _serve(config: BrokerConfig) -> int:
+async def _serve(config: BrokerConfig, ready_line: str | None) -> int:
     loop = asyncio.get_running_loop()
     stop, force = asyncio.Event(), asyncio.Event()
 
@@ -89,7 +92,7 @@ async def _serve(config: BrokerConfig) -> int:
         LOG.info("stopped during the recovery, which the next start continues (pid %d)", os.getpid())
         return 0
     try:
-        _say_addresses(server)
+        _say_addresses(server, ready_line)
     except OSError as error:
         await server.stop()
         raise StartError(f"standard output: {error.strerror}") from error
@@ -116,10 +119,12 @@ async def _serve(config: BrokerConfig) -> int:
     return 0
 
 
-def _say_addresses(server: Server) -> None:
-    """Print the addresses, the only output on standard output: programs that start a broker wait for it, and read the
-    chosen port. Raises OSError.
+def _say_addresses(server: Server, ready_line: str | None) -> None:
+    """Print the addresses: programs that start a broker wait for them, and read the chosen port. Those that were
+    written for another broker wait for `ready_line`. Nothing else is printed on standard output. Raises OSError.
     """
     for name, (host, port) in server.addresses.items():
         sys.stdout.write(f"listening on {name}://{host_and_port(host, port)}\n")
+    if ready_line is not None:
+        sys.stdout.write(f"{ready_line}\n")
     sys.stdout.flush()

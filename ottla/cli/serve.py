@@ -44,12 +44,18 @@ from ottla.config.ours import PROFILE_NAMES
     show_default=True,
     help="The level of the log on standard error.",
 )
+@click.option(
+    "--ready-line",
+    metavar="TEXT",
+    help="One more line on standard output when clients are accepted, for programs that wait for another broker's line.",
+)
 def serve(
     properties: Path | None,
     overrides: tuple[str, ...],
     scram_users: tuple[str, ...],
     profile: str | None,
     log_level: str,
+    ready_line: str | None,
 ) -> None:
     """Run the broker until Ctrl-C or SIGTERM. A second one stops it without waiting for requests in flight.
 
@@ -70,7 +76,7 @@ def serve(
     if scram_users:
         overrides = (*overrides, f"ottla.add.scram={' '.join(scram_users)}")
     try:
-        status = run_broker(properties, overrides, profile, log_level)
+        status = run_broker(properties, overrides, profile, log_level, ready_line)
     except ConfigError as error:
         raise Failure(str(error)) from None
     raise SystemExit(status)

@@ -19,7 +19,11 @@ DEFAULT_LOG_LEVEL = "info"
 
 
 def run_broker(
-    properties: str | Path | None, overrides: Sequence[str], profile: str | None, log_level: str = DEFAULT_LOG_LEVEL
+    properties: str | Path | None,
+    overrides: Sequence[str],
+    profile: str | None,
+    log_level: str = DEFAULT_LOG_LEVEL,
+    ready_line: str | None = None,
 ) -> int:
     """Run the broker until a signal ends it; the exit status. Raises ConfigError, one line for people."""
     import logging
@@ -35,7 +39,7 @@ def run_broker(
     )
     from ottla.broker.process import run
 
-    return run(config, level=logging.getLevelName(log_level.upper()))
+    return run(config, level=logging.getLevelName(log_level.upper()), ready_line=ready_line)
 
 
 def quick_serve(arguments: list[str]) -> int | None:
@@ -57,12 +61,13 @@ def quick_serve(arguments: list[str]) -> int | None:
         return 1
 
 
-def _plain(arguments: list[str]) -> tuple[str | None, list[str], str | None, str] | None:
-    """(file, overrides, profile, level) of a simple command line, else None."""
+def _plain(arguments: list[str]) -> tuple[str | None, list[str], str | None, str, str | None] | None:
+    """(file, overrides, profile, level, ready line) of a simple command line, else None."""
     properties: str | None = None
     overrides: list[str] = []
     profile: str | None = None
     log_level = DEFAULT_LOG_LEVEL
+    ready_line: str | None = None
     rest = iter(arguments)
     for argument in rest:
         if not argument.startswith("-"):
@@ -77,6 +82,8 @@ def _plain(arguments: list[str]) -> tuple[str | None, list[str], str | None, str
             overrides.append(value)
         elif option == "--log-level" and value in LOG_LEVELS:
             log_level = value
+        elif option == "--ready-line" and value:
+            ready_line = value
         elif option == "--profile" and value and profile is None:
             from ottla.config.ours import PROFILE_NAMES
 
@@ -85,4 +92,4 @@ def _plain(arguments: list[str]) -> tuple[str | None, list[str], str | None, str
             profile = value
         else:
             return None
-    return properties, overrides, profile, log_level
+    return properties, overrides, profile, log_level, ready_line

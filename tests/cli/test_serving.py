@@ -11,15 +11,16 @@ import pytest
 from ottla.cli import serving
 from ottla.cli.main import main
 
-Given = tuple[object, list[str], str | None, str]
+Given = tuple[object, list[str], str | None, str, str | None]
 
 PLAIN = [
-    ([], (None, [], None, "info")),
-    (["server.properties"], ("server.properties", [], None, "info")),
-    (["--override", "a=1", "--override=b=2=3", "f"], ("f", ["a=1", "b=2=3"], None, "info")),
-    (["--log-level", "debug", "--log-level=error"], (None, [], None, "error")),
-    (["--profile", "kafka-2.8"], (None, [], "kafka-2.8", "info")),
-    (["--override", "-x"], (None, ["-x"], None, "info")),
+    ([], (None, [], None, "info", None)),
+    (["server.properties"], ("server.properties", [], None, "info", None)),
+    (["--override", "a=1", "--override=b=2=3", "f"], ("f", ["a=1", "b=2=3"], None, "info", None)),
+    (["--log-level", "debug", "--log-level=error"], (None, [], None, "error", None)),
+    (["--profile", "kafka-2.8"], (None, [], "kafka-2.8", "info", None)),
+    (["--override", "-x"], (None, ["-x"], None, "info", None)),
+    (["--ready-line", "[id=1] started"], (None, [], None, "info", "[id=1] started")),
 ]
 
 
@@ -28,8 +29,14 @@ def run_with(monkeypatch: pytest.MonkeyPatch) -> list[Given]:
     """What the broker was to be run with, by either way."""
     given: list[Given] = []
 
-    def run_broker(properties: Path | str | None, overrides: object, profile: str | None, log_level: str) -> int:
-        given.append((properties and str(properties), list(overrides), profile, log_level))  # type: ignore[call-overload]
+    def run_broker(
+        properties: Path | str | None,
+        overrides: object,
+        profile: str | None,
+        log_level: str,
+        ready_line: str | None = None,
+    ) -> int:
+        given.append((properties and str(properties), list(overrides), profile, log_level, ready_line))  # type: ignore[call-overload]
         return 7
 
     monkeypatch.setattr(serving, "run_broker", run_broker)

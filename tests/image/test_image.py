@@ -10,16 +10,19 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer
 from kit.dockerfile import only
 from kit.image_root import BuildFailed, DebianRoot, EnvironmentRoot, ImageRoot, why_no_debian_root
+from kit.testcontainers_modules import BY_MODULES, MODULES, Module, Ports
 
 from ottla.testing.reserved_port import ReservedPort
 
@@ -187,3 +190,95 @@ def test_a_stop_in_the_first_moment_ends_it(image: ImageRoot, volume: Path) -> N
         running.kill()
         raise
     assert running.returncode in (0, 143, -signal.SIGTERM)
+
+
+# --- Testcontainers
+
+
+@pytest.fixture
+def ports() -> Iterator[Ports]:
+    held = [ReservedPort() for _ in Ports._fields]
+    yield Ports(*(one.number for one in held))
+    for one in held:
+        one.close()
+
+
+@contextmanager
+def started_by(module: Module, image: ImageRoot, ports: Ports, **environment: str) -> Iterator[list[str]]:
+    """A container as the module starts it, and waits for it; its output. At the end everything in it is killed."""
+    for path in BY_MODULES:
+        image.path(path).unlink(missing_ok=True)
+    entry_point = ("/bin/sh", image.text("/usr/local/bin/ottla-entrypoint"))
+    running = image.start(
+        *map(image.text, module.words()),
+        environment={**module.environment(ports), **environment},
+        entry_point=module.entry_point or entry_point,
+    )
+    lines: list[str] = []
+    ready = threading.Event()
+
+    def read() -> None:
+        assert running.stdout is not None
+        for line in running.stdout:
+            lines.append(line)
+            if re.search(module.waits_for, line):
+                ready.set()
+        ready.set()
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        script = image.path(module.script)
+        script.parent.mkdir(parents=True, exist_ok=True)
+        copied = script.with_name("copied")
+        copied.write_text(image.text(module.content(ports)))
+        copied.chmod(0o777)
+        copied.rename(script)  # whole at once, as an archive is unpacked
+        assert ready.wait(TIMEOUT_S), "".join(lines)
+        assert any(re.search(module.waits_for, line) for line in lines), "".join(lines)
+        yield lines
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait(TIMEOUT_S)
+        reader.join(TIMEOUT_S)
+
+
+def assert_a_client_can_use(address: str) -> None:
+    """By the address that the module hands out, which is also what the broker advertises."""
+    producer = Producer({"bootstrap.servers": address})
+    producer.produce("orders", b"tea")
+    assert producer.flush(TIMEOUT_S) == 0
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "kitchen", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders"])
+    record = consumer.poll(TIMEOUT_S)
+    consumer.close()
+    assert record is not None
+    assert record.value() == b"tea"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=[one.name for one in MODULES])
+def test_a_module_of_testcontainers_starts_it_and_a_client_uses_it(
+    image: ImageRoot, volume: Path, ports: Ports, module: Module
+) -> None:
+    with started_by(module, image, ports) as lines:
+        assert_a_client_can_use(f"127.0.0.1:{ports.client}")
+        if "zookeeper" in module.name:  # Node waits until this port is open, too
+            socket.create_connection(("127.0.0.1", ports.zookeeper), timeout=TIMEOUT_S).close()
+    complaints = [line for line in lines if re.search(r"sed:|echo|cannot|denied|not found|ERROR|Traceback", line)]
+    assert complaints == []
+    if "CLUSTER_ID" in module.more:
+        assert f"cluster.id={module.more['CLUSTER_ID']}\n" in (volume / "data/meta.properties").read_text()
+
+
+@pytest.mark.parametrize("path", ["/etc/kafka/docker/run", "/etc/confluent/docker/run"])
+def test_the_scripts_of_kafkas_images_become_the_broker(image: ImageRoot, volume: Path, path: str) -> None:
+    with container(image, image.text(path), KAFKA_LISTENERS="PLAINTEXT://127.0.0.1:0", KAFKA_NODE_ID="7") as lines:
+        pass  # and it ends by SIGTERM
+    assert any(line.startswith("[KafkaServer id=7] started") for line in lines)
+
+
+def test_the_broker_itself_prints_its_addresses_only(image: ImageRoot, volume: Path) -> None:
+    with container(image, KAFKA_LISTENERS="PLAINTEXT://127.0.0.1:0") as lines:
+        pass
+    assert [line for line in lines if "KafkaServer" in line or "RUNNING" in line] == []

@@ -16,17 +16,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kit.dockerfile import TOP, Instruction, read_dockerfile
+from kit.testcontainers_modules import BY_MODULES
 
 BUILD_TIMEOUT_S = 240.0
 PATHS = (
     "/opt/ottla",
     "/usr/local/share/ottla",
     "/usr/local/bin/ottla-entrypoint",
+    "/etc/kafka/docker",
+    "/etc/confluent/docker",
     "/var/lib/ottla",
     "/etc/ottla",
     "/src",
+    *BY_MODULES,
 )
-"""The image's own paths."""
+"""The image's own paths, and those that are written from outside."""
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -73,10 +77,18 @@ class ImageRoot(ABC):
                 self.environment[name] = self.text(value)
 
     def start(
-        self, *words: str, user: str = "1000:0", environment: Mapping[str, str] | None = None
+        self,
+        *words: str,
+        user: str = "1000:0",
+        environment: Mapping[str, str] | None = None,
+        entry_point: Sequence[str] | None = None,
     ) -> subprocess.Popen[str]:
-        """Run the entry point, in the volume, with the image's environment and what is added to it."""
-        words = ("/bin/sh", self.text("/usr/local/bin/ottla-entrypoint"), *words)
+        """Run the entry point, or another one, in the volume, with the image's environment and what is added to it.
+
+        Another one leads a session of its own, so that a test can end all that it has started, as a container does.
+        """
+        before = ("/bin/sh", self.text("/usr/local/bin/ottla-entrypoint")) if entry_point is None else entry_point
+        words = (*before, *words)
         return subprocess.Popen(
             self.command(words, user),
             stdout=subprocess.PIPE,
@@ -84,6 +96,7 @@ class ImageRoot(ABC):
             text=True,
             cwd=self.path("/var/lib/ottla"),
             env={**self.environment, **(environment or {})},
+            start_new_session=entry_point is not None,
         )
 
     def _copy(self, instruction: Instruction) -> None:
@@ -91,14 +104,25 @@ class ImageRoot(ABC):
         for source in sources:
             place = self.path(target) / Path(source).name if target.endswith("/") else self.path(target)
             place.parent.mkdir(parents=True, exist_ok=True)
-            if (TOP / source).is_dir():
+            if target == "/":
+                self._copy_scripts(TOP / source)
+            elif (TOP / source).is_dir():
                 shutil.copytree(TOP / source, place, ignore=shutil.ignore_patterns("__pycache__"))
             elif target.startswith("/usr/local/bin"):
                 place.write_text(self.text((TOP / source).read_text()))
+                place.chmod(0o755)
             else:
                 shutil.copy(TOP / source, place)
             if "chmod" in instruction.options():
                 place.chmod(int(instruction.options()["chmod"], 8))
+
+    def _copy_scripts(self, tree: Path) -> None:
+        """Files with the image's paths in their text, at the same places below the root as in their own tree."""
+        for source in filter(Path.is_file, tree.rglob("*")):
+            place = self.top / source.relative_to(tree)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(self.text(source.read_text()))
+            place.chmod(0o755)
 
     def _run(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         done = subprocess.run(
@@ -122,6 +146,11 @@ class EnvironmentRoot(ImageRoot):
         for path in PATHS:
             text = text.replace(path, str(self.top) + path)
         return text
+
+    def build(self) -> None:
+        """As everywhere; programs of the image are found before those of the system."""
+        super().build()
+        self.environment["PATH"] = f"{self.top}/usr/local/bin:{self.environment['PATH']}"
 
     def step(self, instruction: Instruction) -> None:
         """The steps of the build stage; of those that need root only the directories are made."""
