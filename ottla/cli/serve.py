@@ -47,7 +47,7 @@ from ottla.config.ours import PROFILE_NAMES
 @click.option(
     "--ready-line",
     metavar="TEXT",
-    help="One more line on standard output when clients are accepted, for programs that wait for another broker's line.",
+    help="Print this line, too, when clients are accepted: for programs that wait for another broker's line.",
 )
 def serve(
     properties: Path | None,
