@@ -23,10 +23,15 @@ RUN python3 -m compileall -q -x '/(site-packages|dist-packages|test|idlelib|tkin
 COPY --from=build /opt/ottla /opt/ottla
 COPY packaging/image/image.properties /usr/local/share/ottla/image.properties
 COPY packaging/image/entrypoint.sh /usr/local/bin/ottla-entrypoint
-# Where programs written for Kafka's images find what they call: Testcontainers.
+# Where programs written for Kafka's images find what they call: Testcontainers, health checks, init containers.
 COPY packaging/image/kafka /
 # Not with COPY --chmod, which older builders do not support; a checkout on Windows has no modes.
-RUN chmod 0755 /usr/local/bin/ottla-entrypoint /usr/local/bin/kafka-storage /usr/local/bin/zookeeper-server-start /etc/kafka/docker/run
+RUN chmod 0755 /usr/local/bin/ottla-entrypoint /usr/local/bin/kafka-storage /usr/local/bin/zookeeper-server-start /usr/local/bin/cub \
+ && chmod 0755 /etc/kafka/docker/run /opt/kafka/bin/*.sh \
+ && ln -s /opt/kafka/bin/kafka-topics.sh /opt/kafka/bin/kafka-broker-api-versions.sh /usr/local/bin/ \
+ && ln -s /opt/kafka/bin/kafka-topics.sh /usr/local/bin/kafka-topics \
+ && ln -s /opt/kafka/bin/kafka-broker-api-versions.sh /usr/local/bin/kafka-broker-api-versions \
+ && install -d -m 0755 /opt/bitnami/kafka && ln -s /opt/kafka/bin /opt/bitnami/kafka/bin
 # Testcontainers rewrites some of these scripts, as the user of the container.
 RUN chmod -R 0775 /etc/confluent/docker && chown -R 1000:0 /etc/confluent/docker
 ENV PATH=/opt/ottla/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin

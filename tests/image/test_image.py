@@ -22,7 +22,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kit.dockerfile import only
 from kit.image_root import BuildFailed, DebianRoot, EnvironmentRoot, ImageRoot, why_no_debian_root
-from kit.testcontainers_modules import BY_MODULES, MODULES, Module, Ports
+from kit.testcontainers_modules import BY_MODULES, CONFLUENT_RUN, MODULES, STORAGE, Module, Ports
 
 from ottla.testing.reserved_port import ReservedPort
 
@@ -192,6 +192,29 @@ def test_a_stop_in_the_first_moment_ends_it(image: ImageRoot, volume: Path) -> N
     assert running.returncode in (0, 143, -signal.SIGTERM)
 
 
+# --- Kafka's own commands
+
+
+def test_health_checks_and_init_containers_for_kafkas_images_work(image: ImageRoot, volume: Path) -> None:
+    reserved = ReservedPort()
+    server = f"127.0.0.1:{reserved.number}"
+    there = ("--bootstrap-server", server)
+    topics, versions = (image.text(f"/opt/kafka/bin/kafka-{name}.sh") for name in ("topics", "broker-api-versions"))
+    create = (topics, *there, "--create", "--if-not-exists", "--topic", "orders", "--partitions", "3")
+    assert said(image, versions, *there)[0] == 1, "nobody serves yet"
+    with container(image, KAFKA_LISTENERS=f"PLAINTEXT://{server}"):
+        assert said(image, "sh", "-c", f"cub kafka-ready -b {server} 1 20") == (0, "")
+        assert said(image, *create)[0] == said(image, *create)[0] == 0
+        assert said(image, topics, *there, "--list") == (0, "orders\n")
+        assert said(image, topics, *there, "--describe", "--topic", "orders")[0] == 0
+        assert said(image, versions, *there)[0] == 0
+        if isinstance(image, DebianRoot):
+            for name in ("kafka-topics", "kafka-topics.sh", "/opt/bitnami/kafka/bin/kafka-topics.sh"):
+                assert said(image, "sh", "-c", f"{name} {' '.join(there)} --list") == (0, "orders\n")
+            for name in ("kafka-broker-api-versions", "kafka-broker-api-versions.sh"):
+                assert said(image, "sh", "-c", f"{name} {' '.join(there)}")[0] == 0
+
+
 # --- Testcontainers
 
 
@@ -244,12 +267,13 @@ def started_by(module: Module, image: ImageRoot, ports: Ports, **environment: st
         reader.join(TIMEOUT_S)
 
 
-def assert_a_client_can_use(address: str) -> None:
+def assert_a_client_can_use(address: str, **login: str) -> None:
     """By the address that the module hands out, which is also what the broker advertises."""
-    producer = Producer({"bootstrap.servers": address})
+    producer = Producer({"bootstrap.servers": address, **login})
     producer.produce("orders", b"tea")
     assert producer.flush(TIMEOUT_S) == 0
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "kitchen", "auto.offset.reset": "earliest"})
+    group = {"group.id": "kitchen", "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": address, **group, **login})
     consumer.subscribe(["orders"])
     record = consumer.poll(TIMEOUT_S)
     consumer.close()
@@ -269,6 +293,24 @@ def test_a_module_of_testcontainers_starts_it_and_a_client_uses_it(
     assert complaints == []
     if "CLUSTER_ID" in module.more:
         assert f"cluster.id={module.more['CLUSTER_ID']}\n" in (volume / "data/meta.properties").read_text()
+
+
+def test_users_of_kafka_storage_can_log_in(image: ImageRoot, volume: Path, ports: Ports) -> None:
+    """Node's `withSaslSslListener` does this, with TLS as well."""
+    add = f'{STORAGE} --add-scram "SCRAM-SHA-512=[name=ann,password=secret]"'.replace("{id}", CLUSTER_ID)
+    (confluent,) = (one for one in MODULES if one.name == "java-confluent")
+    add_and_run = f"echo '{add}' >> /etc/confluent/docker/configure\n{CONFLUENT_RUN}"
+    module = confluent._replace(lines=confluent.lines.replace(CONFLUENT_RUN, add_and_run))
+    users = {
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "BROKER:PLAINTEXT,PLAINTEXT:SASL_PLAINTEXT",
+        "KAFKA_SASL_ENABLED_MECHANISMS": "SCRAM-SHA-512",
+    }
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "ann"}
+    try:
+        with started_by(module, image, ports, **users):
+            assert_a_client_can_use(f"127.0.0.1:{ports.client}", **login, **{"sasl.password": "secret"})
+    finally:
+        image.path("/etc/confluent/docker/scram-users").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("path", ["/etc/kafka/docker/run", "/etc/confluent/docker/run"])

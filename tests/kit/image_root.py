@@ -24,6 +24,7 @@ PATHS = (
     "/usr/local/share/ottla",
     "/usr/local/bin/ottla-entrypoint",
     "/etc/kafka/docker",
+    "/opt/kafka/bin",
     "/etc/confluent/docker",
     "/var/lib/ottla",
     "/etc/ottla",

@@ -91,10 +91,10 @@ _OWN_ZOOKEEPER = {"KAFKA_ZOOKEEPER_CONNECT": "localhost:{zookeeper}"}
 _NO_ROLES = {name: value for name, value in _KRAFT.items() if not re.search("ROLES|LISTENER_NAMES", name)}
 
 _BASH = "#!/bin/bash\nexport KAFKA_ADVERTISED_LISTENERS={advertised}\n"
-_STORAGE = "kafka-storage format --ignore-formatted -t {id} -c /etc/kafka/kafka.properties"
+STORAGE = "kafka-storage format --ignore-formatted -t {id} -c /etc/kafka/kafka.properties"
 _FORMAT = (
     "sed -i '/KAFKA_ZOOKEEPER_CONNECT/d' /etc/confluent/docker/configure\n"
-    f"echo '{_STORAGE}' >> /etc/confluent/docker/configure\n"
+    f"echo '{STORAGE}' >> /etc/confluent/docker/configure\n"
 )
 _SKIP_CHECKS = "echo '' > /etc/confluent/docker/ensure\n"
 _START_ZOOKEEPER = (
@@ -103,19 +103,19 @@ _START_ZOOKEEPER = (
     "zookeeper-server-start /tmp/zookeeper.properties &\n"
 )
 _BY_STEPS = ". /etc/confluent/docker/bash-config\n/etc/confluent/docker/configure\n/etc/confluent/docker/launch\n"
-_CONFLUENT_RUN = "/etc/confluent/docker/run \n"
+CONFLUENT_RUN = "/etc/confluent/docker/run \n"
 _FORMAT_CLUSTER = _FORMAT.replace("{id}", f'"{CLUSTER_ID}"')
 _FORMAT_RANDOM = _FORMAT.replace("{id}", '"$(kafka-storage random-uuid)"')
 _SH = ("sh",)
 
 MODULES = [
     Module("java", _IN_TMP, f"{_BASH}/etc/kafka/docker/run \n", _RUNNING, more=_KRAFT),
-    Module("java-confluent", _IN_TMP, _BASH + _CONFLUENT_RUN, _RUNNING, more=_KRAFT),
-    Module("java-old-kraft", _IN_TMP, _BASH + _FORMAT_CLUSTER + _CONFLUENT_RUN, _RUNNING, _SH, more=_KRAFT),
+    Module("java-confluent", _IN_TMP, _BASH + CONFLUENT_RUN, _RUNNING, more=_KRAFT),
+    Module("java-old-kraft", _IN_TMP, _BASH + _FORMAT_CLUSTER + CONFLUENT_RUN, _RUNNING, _SH, more=_KRAFT),
     Module(
         "java-old-and-node-zookeeper",
         _IN_TMP,
-        _BASH + _SKIP_CHECKS + _START_ZOOKEEPER + _CONFLUENT_RUN,
+        _BASH + _SKIP_CHECKS + _START_ZOOKEEPER + CONFLUENT_RUN,
         _STARTED,
         _SH,
         more=_OWN_ZOOKEEPER,
