@@ -162,6 +162,22 @@ def test_the_entry_point_is_portable_shell() -> None:
     subprocess.run(["sh", "-n", str(ENTRY_POINT)], check=True, timeout=60)
 
 
+# --- the scripts at their places in Kafka's images
+
+KAFKA = TOP / "packaging/image/kafka"
+SCRIPTS = sorted(str(path.relative_to(KAFKA)) for path in KAFKA.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_each_script_is_made_executable_and_is_sound(script: str) -> None:
+    """A checkout on Windows has no modes."""
+    steps = " && ".join(one.arguments for one in read_dockerfile() if one.name == "RUN").split(" && ")
+    named = [word for step in steps if step.startswith("chmod ") for word in step.split()[1:]]
+    assert any(fnmatch.fnmatch(f"/{script}", word) or f"/{script}".startswith(f"{word}/") for word in named)
+    if (KAFKA / script).read_text().startswith("#!/bin/sh"):
+        subprocess.run(["sh", "-n", str(KAFKA / script)], check=True, timeout=60)
+
+
 # --- compose.yaml
 
 
