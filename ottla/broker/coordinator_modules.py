@@ -36,6 +36,7 @@ TRANSACTION_COORDINATOR: Final = (
     "ottla.broker.coordination.definition",
     "ottla.broker.coordination.runtime",
     "ottla.protocol.stored.transaction",
+    "ottla.broker.transactions.shard_load",
     "ottla.broker.transactions.shard",
     "ottla.broker.transactions.coordinator",
 )

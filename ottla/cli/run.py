@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -76,10 +77,9 @@ def run(
     from ottla.storage.errors import StorageError
     from ottla.testing import EmbeddedBroker
 
-    _log_warnings()
     wanted = [_topic(text) for text in topics]
     try:
-        with EmbeddedBroker(split_overrides(overrides)) as broker:
+        with _warnings_are_shown(), EmbeddedBroker(split_overrides(overrides)) as broker:
             with client_errors():
                 for name, partitions in wanted:
                     broker.admin.create_topic(name, partitions=partitions)
@@ -90,12 +90,18 @@ def run(
     raise SystemExit(status)
 
 
-def _log_warnings() -> None:
-    import logging
-
-    from ottla.broker.process import configure_logging
-
-    configure_logging(logging.WARNING)
+@contextmanager
+def _warnings_are_shown() -> Iterator[None]:
+    """Log the broker's warnings on standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("ottla: %(message)s"))
+    handler.setLevel(logging.WARNING)
+    root = logging.getLogger("ottla")
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
 
 
 def _topic(text: str) -> tuple[str, int]:
@@ -109,34 +115,49 @@ def _topic(text: str) -> tuple[str, int]:
 def _status_of(command: tuple[str, ...], environment: dict[str, str]) -> int:
     """Run the command to its end; the exit status as a shell would report it."""
     sys.stdout.flush()
-    try:
-        process = subprocess.Popen(command, env=environment)
-    except FileNotFoundError:
-        click.echo(f"ottla: {command[0]}: command not found", err=True)
-        return NOT_FOUND
-    except OSError as error:
-        click.echo(f"ottla: {command[0]}: {error.strerror}", err=True)
-        return NOT_EXECUTABLE
-    with _signals_to(process):
+    with _signals_passed_on() as pass_to:
+        try:
+            process = subprocess.Popen(command, env=environment)
+        except FileNotFoundError:
+            click.echo(f"ottla: {command[0]}: command not found", err=True)
+            return NOT_FOUND
+        except OSError as error:
+            click.echo(f"ottla: {command[0]}: {error.strerror}", err=True)
+            return NOT_EXECUTABLE
+        pass_to(process)
         status = process.wait()
     return status if status >= 0 else KILLED - status
 
 
 @contextmanager
-def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let the command decide what ends it: Ctrl-C reaches it from the terminal, SIGTERM and SIGHUP are passed on."""
+def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Let the command decide what ends it: Ctrl-C reaches it from the terminal, SIGTERM and SIGHUP are passed on.
+
+    The result takes the process of the command; signals before that are passed on then. Handlers are set before the
+    command starts, and are functions, since a command inherits signals that are ignored.
+    """
+    processes: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
 
     def pass_on(number: int, _: FrameType | None) -> None:
-        process.send_signal(number)
+        if processes:
+            processes[0].send_signal(number)
+        else:
+            early.append(number)
 
-    handlers: dict[signal.Signals, Callable[[int, FrameType | None], None] | signal.Handlers] = {
-        signal.SIGINT: signal.SIG_IGN,
-        signal.SIGTERM: pass_on,
-        signal.SIGHUP: pass_on,
-    }
+    def started(process: subprocess.Popen[bytes]) -> None:
+        processes.append(process)
+        for number in early:
+            process.send_signal(number)
+
+    handlers = {signal.SIGINT: _leave_it_to_the_command, signal.SIGTERM: pass_on, signal.SIGHUP: pass_on}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        yield
+        yield started
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _leave_it_to_the_command(_: int, __: FrameType | None) -> None:
+    """Do nothing: the terminal has sent the signal to the command, too."""

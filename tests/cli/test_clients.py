@@ -146,7 +146,7 @@ def test_an_unknown_topic_is_one_line(broker: BrokerProcess, command: list[str])
     assert line.endswith("(UNKNOWN_TOPIC_OR_PARTITION)")
 
 
-@pytest.mark.parametrize("command", [["consume"], ["topics", "describe"], ["configs", "describe", "--topic"]])
+@pytest.mark.parametrize("command", [["topics", "describe"], ["configs", "describe", "--topic"]])
 def test_a_misspelt_topic_is_answered_with_the_one_that_was_meant(
     broker: BrokerProcess, topic: str, command: list[str]
 ) -> None:
