@@ -267,6 +267,8 @@ class ShareFetchRead:
         data = _partition_data(found.place[1])
         share_partition = found.share_partition
         read = found.data if found.data is not None else None if found.piece is None else found.piece.view
+        if share_partition is not None and found.offset < share_partition.partition.log_start_offset:
+            read = None  # deleted while a worker read them: the list of their aborted transactions is lost
         if found.error is None and read and share_partition is not None and most_records > 0 and not self.is_over:
             try:
                 share_partition.check()

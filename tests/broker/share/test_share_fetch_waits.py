@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kit.share_nodes import LOCK_MS, WAIT_MS, Reader, ShareNode, acquired, data_of
+from kit.share_requests import delete_records_before
 from kit.topics import delete
 from kit.workers import HeldWorkers
 
@@ -286,6 +287,27 @@ def test_a_member_that_began_again_while_a_worker_read_gets_its_records_once(
     work(slow, workers)
     assert acquired(before.answer(gone)) == []
     assert acquired(again.answer(pending)) == [(0, 0, 1)]
+
+
+def test_records_that_were_deleted_while_a_worker_read_them_are_not_given(
+    slow: ShareNode, workers: HeldWorkers
+) -> None:
+    """With the records the list of their aborted transactions is deleted: they would be given as committed ones."""
+    slow.produce(2, 1)
+    reader = Reader(slow)
+    pending = reader.begin_fetch()
+    slow.node.settle()
+    workers.holds = False
+    jobs = list(workers.jobs)
+    workers.jobs.clear()
+    delete_records_before(slow.node, 2)
+    workers.jobs.extend(jobs)
+    workers.holds = True
+    work(slow, workers)
+    assert acquired(reader.answer(pending)) == []
+    pending = reader.begin_fetch()
+    work(slow, workers)
+    assert acquired(reader.answer(pending)) == [(2, 2, 1)]
 
 
 def test_what_a_worker_read_of_a_topic_that_is_gone_is_not_given(slow: ShareNode, workers: HeldWorkers) -> None:
