@@ -143,14 +143,14 @@ class StreamsGroupModel:
 
     # -- restarts -----------------------------------------------------------------------------------------------------
 
-    def note_restart(self) -> None:
-        """A broker has started: all sessions begin again, for members that were there."""
+    def note_restart(self, started_ms: float) -> None:
+        """A broker has started: all sessions have begun again then, for members that were there."""
         if not any(one.is_found and not one.may_have_ended(self.now_ms) for one in self.members):
             self._found_epoch = 0  # the group may be another one: it may have been empty, and deleted
         for one in self.members:
             one.may_be_gone = one.may_have_ended(self.now_ms)
-            one.alive_ms = self.now_ms
-            one.unsettled_ms = None if one.unsettled_ms is None else self.now_ms
+            one.alive_ms = started_ms
+            one.unsettled_ms = None if one.unsettled_ms is None else started_ms
 
     def note_power_cut(self) -> None:
         """What was answered since the last restart may not be so any more: nothing was synced."""

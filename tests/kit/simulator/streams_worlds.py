@@ -76,14 +76,14 @@ class StreamsWorld:
 
     # -- lives --------------------------------------------------------------------------------------------------------
 
-    def reconnect(self) -> None:
-        """A broker has started."""
+    def reconnect(self, started_ms: float) -> None:
+        """A broker has started at that time, which may be some seconds ago."""
         self._administrator.line = self.new_line()
         for member in self._members:
             member.new_line, member.line = self.new_line, self.new_line()
             member.reconnect()
         for group in self._groups:
-            group.note_restart()
+            group.note_restart(started_ms)
 
     def note_power_cut(self) -> None:
         """After `reconnect`: what was answered of groups was not synced."""

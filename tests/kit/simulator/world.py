@@ -305,6 +305,7 @@ class World:
     def _meet(self, loss: Loss | None) -> None:
         """Connect all clients again, and audit what the start has made of the disk."""
         node = self.machine.node
+        started_ms = node.services.clock.monotonic_ms()  # groups that some clients need load in steps, which take time
         self._connections = Connections(node.services, node.dispatcher)
         if self._quotas is not None:
             self._quotas.reconnect()
@@ -353,7 +354,7 @@ class World:
         if self._streams is not None:
             self._streams.new_line = partial(Line, node, self._connections, user)
             self._streams.settle, self._streams.end_turn = self._settle, self._happenings.end_turn
-            self._streams.reconnect()
+            self._streams.reconnect(started_ms)
             if loss is Loss.POWER and self._promise != SYNC:
                 self._streams.note_power_cut()
         if self._settings is not None:
