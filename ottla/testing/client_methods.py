@@ -17,7 +17,7 @@ from ottla.client.structs import TopicPartition
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.shown import counted
 from ottla.testing.faults import CLIENT_ID
-from ottla.testing.waiting import NotInTime, wait_until
+from ottla.testing.waiting import PAUSE_S, NotInTime, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -126,7 +126,7 @@ class ClientMethods(ABC):
                     there = "does not exist" if consumer is None else f"has {counted(len(found), 'record')}"
                     raise NotInTime(f"topic {topic!r} {there} after {timeout_s:g} s; {count:,} were awaited")
                 if consumer is None:
-                    time.sleep(_READ_MS / 1000)
+                    time.sleep(PAUSE_S)  # the topic is looked for again
         return _sorted(found)
 
     def wait_for_members(self, group: str, count: int = 1, *, timeout_s: float = TIMEOUT_S) -> None:

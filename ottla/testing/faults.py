@@ -53,8 +53,6 @@ class Fault:
     ) -> None:
         if skipped < 0:
             raise ValueError(f"after={skipped}: a number of requests, 0 or more")
-        if times < ALWAYS or times == 0:
-            raise ValueError(f"times={times}: a number of requests, 1 or more")
         self.api = api
         self.error = error
         self.delay_ms = delay_ms
