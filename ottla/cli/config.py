@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli import suggestions
+from ottla.cli.broker_options import override_option
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.parameters import FilePath
 from ottla.cli.tables import table_lines
@@ -23,14 +23,7 @@ if TYPE_CHECKING:
 @click.argument(
     "properties", required=False, type=FilePath(path_type=Path, readable=False), metavar="[SERVER.PROPERTIES]"
 )
-@click.option(
-    "--override",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    shell_complete=suggestions.broker_pairs,
-    help="As for `ottla serve`. May be repeated.",
-)
+@override_option("As for `ottla serve`.")
 @click.option("--effective", is_flag=True, help="Every key with the value in effect, including defaults.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per key.")
 def config(properties: Path | None, overrides: tuple[str, ...], effective: bool, as_json: bool) -> None:

@@ -97,7 +97,7 @@ async def _serve(settings: ClientSettings, host: str, port: int, *, opens_browse
 
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError):  # Windows
+        with suppress(NotImplementedError):  # loops on Windows know no signals: there Ctrl-C is a KeyboardInterrupt
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with AsyncExitStack() as stack:
         try:

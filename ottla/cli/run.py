@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli import suggestions
+from ottla.cli.broker_options import override_option
 from ottla.cli.failures import Failure, WrongOption, client_errors, require_posix
 
 if TYPE_CHECKING:
@@ -46,14 +46,7 @@ KILLED: Final = 128
     metavar="NAME",
     help=f"A variable of the environment that gets the address, besides {' and '.join(VARIABLES)}. May be repeated.",
 )
-@click.option(
-    "--override",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    shell_complete=suggestions.broker_pairs,
-    help="Set a key of the broker. May be repeated.",
-)
+@override_option("Set a key of the broker.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND [ARGUMENT]...")
 def run(
     topics: tuple[str, ...], variables: tuple[str, ...], overrides: tuple[str, ...], command: tuple[str, ...]

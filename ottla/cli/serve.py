@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ottla.cli import suggestions
+from ottla.cli.broker_options import override_option
 from ottla.cli.failures import Failure, require_posix
 from ottla.cli.parameters import FilePath
 from ottla.cli.serving import DEFAULT_LOG_LEVEL, LOG_LEVELS, run_broker
@@ -17,14 +17,7 @@ from ottla.config.ours import PROFILE_NAMES
 @click.argument(
     "properties", required=False, type=FilePath(path_type=Path, readable=False), metavar="[SERVER.PROPERTIES]"
 )
-@click.option(
-    "--override",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    shell_complete=suggestions.broker_pairs,
-    help="Set a key; overrides the file and the environment. May be repeated.",
-)
+@override_option("Set a key; overrides the file and the environment.")
 @click.option(
     "--add-scram",
     "scram_users",
