@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from kit.console_page import ConsolePage, console_page, read_head
+from kit.console_page import ConsolePage, read_head
 
 from ottla.console import reading
 from ottla.testing import EmbeddedBroker
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as running:
-        yield running
-
-
-@pytest.fixture
-async def page(broker: EmbeddedBroker) -> AsyncIterator[ConsolePage]:
-    async with console_page(broker.bootstrap_servers) as found:
-        yield found
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -11,18 +10,6 @@ from kit.console_page import ConsolePage, console_page
 
 from ottla.client import Consumer, ShareConsumer
 from ottla.testing import EmbeddedBroker
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as running:
-        yield running
-
-
-@pytest.fixture
-async def page(broker: EmbeddedBroker) -> AsyncIterator[ConsolePage]:
-    async with console_page(broker.bootstrap_servers) as found:
-        yield found
 
 
 def make_topic(broker: EmbeddedBroker, **configs: str) -> str:

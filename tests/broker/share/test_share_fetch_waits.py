@@ -239,6 +239,16 @@ def work(broker: ShareNode, workers: HeldWorkers) -> None:
         broker.node.settle()
 
 
+def meanwhile(workers: HeldWorkers, change: Callable[[], object]) -> None:
+    """Something changes, with workers of its own, while those that read are held."""
+    jobs = list(workers.jobs)
+    workers.jobs.clear()
+    workers.holds = False
+    change()
+    workers.holds = True
+    workers.jobs.extend(jobs)
+
+
 def test_what_is_not_in_memory_is_read_by_a_worker(slow: ShareNode, workers: HeldWorkers) -> None:
     slow.produce(2)
     reader = Reader(slow)
@@ -297,12 +307,7 @@ def test_records_that_were_deleted_while_a_worker_read_them_are_not_given(
     reader = Reader(slow)
     pending = reader.begin_fetch()
     slow.node.settle()
-    workers.holds = False
-    jobs = list(workers.jobs)
-    workers.jobs.clear()
-    delete_records_before(slow.node, 2)
-    workers.jobs.extend(jobs)
-    workers.holds = True
+    meanwhile(workers, lambda: delete_records_before(slow.node, 2))
     work(slow, workers)
     assert acquired(reader.answer(pending)) == []
     pending = reader.begin_fetch()
@@ -315,11 +320,7 @@ def test_what_a_worker_read_of_a_topic_that_is_gone_is_not_given(slow: ShareNode
     reader = Reader(slow)
     pending = reader.begin_fetch()
     slow.node.settle()
-    workers.holds = False
-    jobs = list(workers.jobs)
-    workers.jobs.clear()
-    delete(slow.node, "t")
-    workers.jobs.extend(jobs)
+    meanwhile(workers, lambda: delete(slow.node, "t"))
     work(slow, workers)
     data = data_of(reader.answer(pending))
     assert data is not None
