@@ -21,6 +21,7 @@ from ottla.storage.formats.redo_format import (
     size_of,
 )
 from ottla.storage.log.log import Log
+from ottla.storage.log.log_state import LogState
 
 REDO_LOG = ONE / REDO_LOG_FILE
 FIRST = "0" * 20 + ".log"
@@ -85,8 +86,7 @@ class RedoWorld(World):
         assert parts is not None
         assert redo_log.file is not None
         redo_log.file.fdatasync()
-        for log, part in zip(logs, parts, strict=True):
-            log.end_redo(part)
+        LogState.end_redo(parts)
 
     def checkpoint(self) -> None:
         """Sync the files of all logs that the redo log is needed for, and make it void."""

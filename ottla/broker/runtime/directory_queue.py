@@ -35,8 +35,6 @@ class DirectoryQueue:
         "is_retry_planned",
         "is_running",
         "is_watched",
-        "keep_appended",
-        "keeps_appended",
         "mark_offline",
         "overtaken",
         "path",
@@ -66,10 +64,6 @@ class DirectoryQueue:
         """The log to which rounds of several logs may be written."""
         self.disk = QuickDisk()
         """How quick its disk is."""
-        self.keep_appended: Callable[[int], None] = _keep_nothing
-        """Makes logs keep so many appended bytes in memory, for the redo log."""
-        self.keeps_appended = False
-        """Whether they do: most rounds have several logs."""
         self.is_redo_watched = False
         """Whether a timer for the redo log's next checkpoint runs."""
         self.is_in_memory = False
@@ -111,10 +105,6 @@ class DirectoryQueue:
         """Sync volumes again: the sync that was overtaken was not slower than the files of its round."""
         self.volume_again_ms = now_ms
         self.rest_ms = max(self.rest_ms // 2, FIRST_REST_MS)
-
-
-def _keep_nothing(room_bytes: int) -> None:
-    """The default, for a directory that was not given to `take_directories`."""
 
 
 def _ignore(error: OSError) -> None:

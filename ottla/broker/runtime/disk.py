@@ -161,7 +161,6 @@ class GroupSyncer(ABC):
                 queue.is_in_memory = files.lives_in_memory(directory.path)
                 if not queue.is_in_memory:
                     queue.redo_log = directory.redo_log
-                    queue.keep_appended = directory.keep_appended
                 if syncs_volumes:
                     queue.volume = files.open_volume(directory.path / META_PROPERTIES_FILE)
                 if queue.volume is not None and queue.redo_log is not None:

@@ -27,7 +27,7 @@ class RedoRound:
 
     Attributes:
         waits: the logs, each with the callbacks that wait for it.
-        parts: the part of each log in the redo log, in the order of `waits`.
+        parts: what was written: one part or more of each log.
         files: the redo log's file.
         error: None when it is on the disk, NotOpened when the sync could not begin, else the failure.
         elapsed_us: how long the sync took.
@@ -38,7 +38,7 @@ class RedoRound:
     __slots__ = ("elapsed_us", "error", "files", "has_begun", "is_run_here", "parts", "waits")
     volume = None
 
-    def __init__(self, redo_log: RedoLog, waits: dict[Log, list[SyncCallback]], parts: list[RedoPart]) -> None:
+    def __init__(self, redo_log: RedoLog, waits: dict[Log, list[SyncCallback]], parts: list[RedoPart[Log]]) -> None:
         assert redo_log.file is not None
         self.waits = waits
         self.parts = parts

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.runtime.redo_round import RedoRound
 from ottla.broker.runtime.sync_callbacks import SyncCallback, fail_all, log_bug
-from ottla.storage.directories.redo_log import DUE_AFTER_MS, MOST_ROUND_BYTES
+from ottla.storage.directories.redo_log import DUE_AFTER_MS, RedoLog
+from ottla.storage.log.log_state import LogState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.directory_queue import DirectoryQueue
     from ottla.broker.runtime.metrics import Metrics
     from ottla.broker.runtime.timers import Timers
-    from ottla.storage.directories.redo_log import RedoLog
     from ottla.storage.files.clock import Clock
     from ottla.storage.log.log import Log
 
@@ -47,12 +47,7 @@ class RedoSyncs:
         """
         parts = redo_log.write(waiting)
         if parts is None:
-            if queue.keeps_appended:
-                queue.keeps_appended = False
-                queue.keep_appended(0)
             return None
-        queue.keeps_appended = True
-        queue.keep_appended(MOST_ROUND_BYTES)
         queue.is_running = True
         if not queue.is_redo_watched:
             self._watch(queue)
@@ -67,14 +62,15 @@ class RedoSyncs:
         self._metrics.sync_round("loop" if redo_round.is_run_here else "redo", 1, [(elapsed_us, len(waits))])
         if error is None:
             queue.disk.note(elapsed_us, self._clock.monotonic_ms())
-            for (log, callbacks), part in zip(waits.items(), redo_round.parts, strict=True):
-                outcome = log.end_redo(part)
+            LogState.end_redo(redo_round.parts)
+            for log, callbacks in waits.items():
                 for callback in callbacks:  # `call_all` inlined: each log of a round would cost a call
                     try:
-                        callback(outcome)
+                        callback(log.error)
                     except Exception:  # a bug, logged: the other logs of the round must be answered
                         log_bug()
         elif redo_round.is_postponed and queue.error is None:
+            RedoLog.take_back(redo_round.parts)
             return False
         else:
             self._metrics.sync_failures += 1

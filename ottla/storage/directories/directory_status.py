@@ -20,12 +20,13 @@ import threading
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ottla.storage.files.disk_errors import is_full, is_passing
 from ottla.storage.files.files import Files, write_all
 from ottla.storage.files.reserve import UNKNOWN_ROOM, RoomLevel, judge, with_inodes
 from ottla.storage.formats.layout import TEMPORARY_SUFFIX
+from ottla.storage.log.log_state import RedoPart
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,8 @@ class DirectoryStatus:
         """Bytes that may be appended before the next query; at 0 or less, `refusal` has to be called."""
         self.redo_room_bytes = 0
         """How many appended bytes to keep in memory for the redo log, which then need not read them."""
+        self.redo_parts: list[RedoPart[Any]] = []
+        """What appends have kept for its next round."""
         self.guard = threading.RLock()
         """Held while the state changes, and while a checkpoint is renamed into place: none is after `mark_offline` has
         returned. Never held during a sync: the broker's thread takes it, too.

@@ -210,7 +210,7 @@ class LogDirectory(DirectoryStatus):
         else:
             self.redo_contents = read_redo_log(self._files, self.path)
         if self._keeps_redo_log:
-            redo_log = RedoLog(self._files, self.path)
+            redo_log = RedoLog(self._files, self.path, self)
             try:
                 redo_log.make(self.redo_contents.generation)
             except OSError as error:
@@ -240,10 +240,6 @@ class LogDirectory(DirectoryStatus):
             self.mark_failed(error)
         except OSError as error:  # a failed sync among them
             self.mark_offline(error)
-
-    def keep_appended(self, room_bytes: int) -> None:
-        """Let logs keep appended bytes in memory for the redo log, up to `room_bytes` in total."""
-        self.redo_room_bytes = room_bytes
 
     def open_volume(self) -> None:
         """Keep its file system open from now on, if that can be synced as a whole."""

@@ -31,10 +31,11 @@ from ottla.storage.formats.redo_format import HEAD_BYTES, head_of, pack_entry
 from ottla.storage.log.log_writer import short_write
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     from ottla.storage.files.files import Buffer, File, Files
+    from ottla.storage.files.health import DirectoryHealth
     from ottla.storage.log.log import Log
     from ottla.storage.log.log_state import RedoPart
 
@@ -66,12 +67,22 @@ def _first_generation() -> int:
     return random_uuid().int >> GUESSED_BITS
 
 
+_Name = tuple[bytes, bytes, int]
+"""The topic's id, and the name of the partition's directory with its length."""
+
+
+def _name_of(log: Log) -> _Name:
+    directory = log.directory.name.encode("ascii")
+    return log.topic_id.bytes, directory, len(directory)
+
+
 class RedoLog:
     """See the module.
 
     Attributes:
         file: the file to sync after `write`; None while the redo log is not in use.
-        logs: logs with bytes that are certain to be on disk in this file only, since the last checkpoint.
+        logs: logs with bytes that are certain to be on disk in this file only, since the last checkpoint; with what
+            their entries begin and end with.
         is_due: whether the next round must be a checkpoint.
         most_logs: the number of logs at which a checkpoint is due.
     """
@@ -79,7 +90,7 @@ class RedoLog:
     __slots__ = (
         "_files",
         "_generation",
-        "_names",
+        "_health",
         "_path",
         "_position",
         "_sequence",
@@ -90,17 +101,16 @@ class RedoLog:
         "most_logs",
     )
 
-    def __init__(self, files: Files, directory: Path) -> None:
+    def __init__(self, files: Files, directory: Path, health: DirectoryHealth) -> None:
         self._files = files
+        self._health = health
         self._path = directory / REDO_LOG_FILE
         self._generation = 0
         self._sequence = 0
         self._position = 0
         self._size_bytes = 0
-        self._names: dict[Log, tuple[bytes, bytes, int]] = {}
-        """For each log in it: the topic's id, and the name of the partition's directory with its length."""
         self.file: File | None = None
-        self.logs: dict[Log, None] = {}
+        self.logs: dict[Log, _Name] = {}
         self.is_due = False
         self.most_logs = MOST_LOGS_ALONE
 
@@ -137,65 +147,98 @@ class RedoLog:
             self.file.close()
             self.file = None
 
-    def write(self, logs: Collection[Log]) -> list[RedoPart] | None:
-        """Write the bytes that these logs have to sync; the caller then syncs `file`. Returns the argument of
-        `Log.end_redo` for each log. None: the round does not fit the redo log, the logs' files have to be synced, and
-        nothing has changed.
+    def write(self, logs: Collection[Log]) -> list[RedoPart[Log]] | None:
+        """Write the bytes that these logs have to sync. The caller then syncs `file`, and passes the returned parts to
+        `LogState.end_redo`, or to `take_back` if the sync could not begin. None: the round does not fit the redo log,
+        and the logs' files have to be synced.
+
+        Appends have staged most parts, in memory. If a log lacks one, all of its bytes are read from its file.
         """
-        if self.file is None or self.is_due or not logs:
-            return None
-        names, pack, join = self._names, pack_entry, b"".join
-        parts: list[RedoPart] = []
-        buffers: list[Buffer] = []
+        health = self._health
+        staged, health.redo_parts = health.redo_parts, []
+        parts = None
+        if self.file is not None and not self.is_due and logs:
+            try:
+                parts = self._write(logs, staged)
+            except OSError as error:
+                # Mostly a full disk. The syncs of the logs' own files report their own errors.
+                logger.debug("%s is not written: %s", self._path, error)
+        if parts is None:
+            self.take_back(staged)
+            health.redo_room_bytes = 0  # the next rounds are probably like this one
+        else:
+            health.redo_room_bytes = MOST_ROUND_BYTES
+        return parts
+
+    def _write(self, logs: Collection[Log], staged: list[RedoPart[Log]]) -> list[RedoPart[Log]] | None:
+        """Write a record with the parts of these logs, and note the logs. Raises OSError."""
         room_bytes = MOST_ROUND_BYTES if len(logs) > 1 else MOST_ALONE_BYTES
-        try:
-            for log in logs:
-                part = log.begin_redo()
-                if part is None:
+        parts = staged
+        unstaged = [log for log in logs if not log.unsynced.is_staged]
+        if unstaged:
+            parts = [part for part in staged if part[0].unsynced.is_staged]
+            unread_bytes = room_bytes
+            for log in unstaged:
+                read = log.begin_redo(unread_bytes)
+                if read is None:
                     return None
-                segment, position, size_bytes, _, end_offset, appended = part
-                length = size_bytes - position
-                room_bytes -= length
-                data: Buffer = join(appended)  # no copy where it is one
-                if len(data) != length:  # part of it was not kept
-                    found = segment.file.pread_nowait(length, position) if room_bytes >= 0 else None
-                    if found is None:
-                        return None
-                    data = found
-                try:
-                    topic_id, name, name_bytes = names[log]
-                except KeyError:
-                    if log.topic == CLUSTER_METADATA_TOPIC:
-                        return None
-                    name, topic_id = log.directory.name.encode("ascii"), log.topic_id.bytes
-                    name_bytes = len(name)
-                    names[log] = topic_id, name, name_bytes
-                buffers += (pack(topic_id, segment.base_offset, position, end_offset, length, name_bytes), name, data)
-                parts.append(part)
-            if room_bytes < 0:
-                return None
-            body = join(buffers)
-            record_bytes = HEAD_BYTES + len(body)
-            end = self._position + record_bytes
-            head = head_of(self._generation, self._sequence, body)
-            if end <= self._size_bytes:
-                # `write_all` would continue after a short write. Here the logs' own files are synced instead.
-                if self.file.pwritev((head, body), self._position) != record_bytes:
-                    raise short_write(self.file)
-            else:
-                size_bytes = -(-end // GROWTH_BYTES) * GROWTH_BYTES
-                write_all(self.file, (head, body, bytes(size_bytes - end)), self._position)
-                self._size_bytes = size_bytes
-        except OSError as error:
-            # Mostly a full disk. The syncs of the logs' own files report their own errors.
-            logger.debug("%s is not written: %s", self._path, error)
+                unread_bytes -= len(read[-1])
+                parts.append(read)
+        known, pack = self.logs, pack_entry
+        names: dict[Log, _Name] = {}
+        buffers: list[Buffer] = []
+        others: list[RedoPart[Log]] = []
+        for part in parts:
+            log, segment, position, end, _, data = part
+            if log not in logs:
+                others.append(part)
+                continue
+            try:
+                topic_id, name, name_bytes = known[log]
+            except KeyError:
+                if log.topic == CLUSTER_METADATA_TOPIC:
+                    return None
+                names[log] = topic_id, name, name_bytes = _name_of(log)
+            length = len(data)
+            room_bytes -= length
+            buffers += (pack(topic_id, segment.base_offset, position, end[0], length, name_bytes), name, data)
+        if room_bytes < 0:
             return None
-        self._sequence += 1
-        self._position = end
-        self.logs.update(dict.fromkeys(logs))
-        if self._position > MOST_BYTES - MOST_ROUND_BYTES or len(self.logs) >= self.most_logs:
+        self._write_record(buffers)
+        for log in unstaged:
+            log.unsynced.is_staged = True
+        if others:  # without a request: they wait for one
+            self.take_back(others)
+            parts = [part for part in parts if part[0] in logs]
+        if names:
+            known.update(names)
+        if self._position > MOST_BYTES - MOST_ROUND_BYTES or len(known) >= self.most_logs:
             self.is_due = True
         return parts
+
+    def _write_record(self, buffers: Sequence[Buffer]) -> None:
+        """Write the next record. Raises OSError."""
+        assert self.file is not None
+        body = b"".join(buffers)
+        record_bytes = HEAD_BYTES + len(body)
+        end = self._position + record_bytes
+        head = head_of(self._generation, self._sequence, body)
+        if end <= self._size_bytes:
+            # `write_all` would continue after a short write. Here the logs' own files are synced instead.
+            if self.file.pwritev((head, body), self._position) != record_bytes:
+                raise short_write(self.file)
+        else:
+            size_bytes = -(-end // GROWTH_BYTES) * GROWTH_BYTES
+            write_all(self.file, (head, body, bytes(size_bytes - end)), self._position)
+            self._size_bytes = size_bytes
+        self._sequence += 1
+        self._position = end
+
+    @staticmethod
+    def take_back(parts: Iterable[RedoPart[Log]]) -> None:
+        """Note that these parts are not in the redo log, or not durably: their bytes are read for a later round."""
+        for part in parts:
+            part[0].unsynced.is_staged = False
 
     def void(self) -> None:
         """Void all records, durably: their content is on disk in the logs' own files.
@@ -218,10 +261,8 @@ class RedoLog:
     def note_checkpoint(self) -> None:
         """Note that a checkpoint has ended: `void` has succeeded, and no log has been written here since it began."""
         self.logs.clear()
-        self._names.clear()
         self.is_due = False
 
     def forget(self, log: Log) -> None:
         """Drop a log that is about to be closed permanently (its topic was deleted)."""
         self.logs.pop(log, None)
-        self._names.pop(log, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from ottla.storage.files.reserve import UNLIMITED_BYTES
 
@@ -14,6 +14,8 @@ class DirectoryHealth(Protocol):
     """Bytes that clients may append before `refusal` must be called; each append subtracts what it wrote."""
     redo_room_bytes: int
     """Bytes that appends may keep in memory for the redo log; each subtracts what it keeps."""
+    redo_parts: list[Any]
+    """What they keep for its next round (`RedoPart`), in the order of the appends."""
 
     @property
     def is_offline(self) -> bool:
@@ -43,6 +45,7 @@ class IndependentDirectory:
     def __init__(self) -> None:
         self.room_bytes = UNLIMITED_BYTES
         self.redo_room_bytes = 0
+        self.redo_parts: list[Any] = []
         self.full_error: OSError | None = None
         self.offline_error: OSError | None = None
 

@@ -174,6 +174,7 @@ class LogAppend(LogState):
 
     def _write(self, runs: Sequence[SegmentRun], next_offset: int, now_ms: int) -> OSError | None:
         """Write all runs and publish them, or restore the former state and return the error."""
+        self.unsynced.is_staged = False
         created: list[int] = []
         try:
             for run in runs:
@@ -209,9 +210,14 @@ class LogAppend(LogState):
         self.size_bytes += written_bytes
         health = self._health
         health.room_bytes -= written_bytes
-        if written_bytes <= health.redo_room_bytes and self._is_synced_before_shown:
-            health.redo_room_bytes -= written_bytes
-            self.unsynced.appended.append(b"".join(buffers))
+        if self._is_synced_before_shown:
+            unsynced = self.unsynced
+            if unsynced.is_staged and written_bytes <= health.redo_room_bytes:
+                health.redo_room_bytes -= written_bytes
+                end = next_offset, run.base_offset, run.size_bytes
+                health.redo_parts.append((self, segment, start, end, segment.cuts, b"".join(buffers)))
+            else:
+                unsynced.is_staged = False
         reader = self.reader
         if reader.is_awaited:
             if written_bytes <= MOST_KEPT_BYTES:
@@ -231,6 +237,7 @@ class LogAppend(LogState):
     def _take_back(self, error: OSError, made: Sequence[Segment], created: Sequence[int]) -> None:
         """Restore the segment list and the lengths from before the call, after a failed write."""
         self._active_run = None
+        self.unsynced.is_staged = False
         if created:
             # Until the removal is synced, a crash may restore the name, and a start then drops all later appends.
             self.unsynced.name_changed()

@@ -7,13 +7,14 @@ sync, are made here and nowhere else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Self, TypeVar
 from uuid import UUID
 
 from ottla.config.topic import TopicConfig
 from ottla.storage.files.disk_errors import is_full, is_passing, level_of
-from ottla.storage.files.files import Files
+from ottla.storage.files.files import Buffer, Files
 from ottla.storage.files.health import DirectoryHealth
 from ottla.storage.formats import layout
 from ottla.storage.index.index_cache import IndexCache
@@ -32,9 +33,11 @@ from ottla.storage.segment.segment_list import SegmentList
 
 logger = logging.getLogger(__name__)
 
-RedoPart = tuple[Segment, int, int, int, int, list[bytes]]
-"""For the redo log: the active segment, the start and the end position in its file, how often it was truncated before,
-the log end, and the bytes, or a part of them (a plain tuple, since each log of a round has one)."""
+AnyLog = TypeVar("AnyLog", bound="LogState")
+RedoPart = tuple[AnyLog, Segment, int, Place, int, Buffer]
+"""The part of a log that the redo log has to take: the log, its active segment, the position of the first byte in its
+file, the end of the log after the part, how often the file was truncated before, and the bytes. (A plain tuple, since
+each log of a round has one.)"""
 
 
 class LogState:
@@ -127,6 +130,7 @@ class LogState:
         self._limits = RollLimits(config)
         self._active_run = None
         self._is_synced_before_shown = config.ottla_acks_all == "sync"
+        self.unsynced.is_staged = False
         if not self._is_synced_before_shown and self.error is None:
             active = self.segment_list.active
             self._raise_high_watermark(End(self.log_end_offset, active.base_offset, active.size_bytes))
@@ -170,7 +174,7 @@ class LogState:
         if self._health.is_offline:
             return OSError(f"{self.directory.parent} is offline")
         if self.leader_epoch > self.epochs.latest:
-            self.epochs.note(self.leader_epoch, self.log_end_offset)
+            self._note_epoch()
         return None
 
     def _begin_append(self) -> BaseException | None:
@@ -290,41 +294,46 @@ class LogState:
             self.high_watermark = end_offset
             self.reader.high_watermark = ticket.end
 
-    def begin_redo(self) -> RedoPart | None:
-        """The part that must be written to the redo log so that the whole log is on disk; None if that is not enough,
-        because more than the end of the active segment has to be synced.
+    def begin_redo(self, most_bytes: int) -> RedoPart[Self] | None:
+        """The part that must be written to the redo log so that the whole log is on disk, read from the log's file.
+
+        None if the redo log is not enough, because more than the end of the active segment has to be synced, or if the
+        part has more than `most_bytes` or is not in memory. Raises OSError.
         """
         unsynced, epochs, segments = self.unsynced, self.epochs, self.segment_list.in_order
         segment = segments[-1]
-        position, redo_bytes = segment.synced_bytes, segment.redo_bytes
         if (
             self.error is not None
-            or position < 0  # the file was truncated, and may be longer on disk
+            or segment.synced_bytes < 0  # the file was truncated, and may be longer on disk
             or not unsynced.is_plain
             or epochs.in_memory is not epochs.on_disk
             or (len(segments) > 1 and segments[-2].synced_bytes != segments[-2].size_bytes)
         ):
             return None
-        if redo_bytes > position:  # noqa: PLR1730  (a call for each log of a round costs time)
-            position = redo_bytes
-        appended, unsynced.appended = unsynced.appended, []
-        return segment, position, segment.size_bytes, segment.cuts, self.log_end_offset, appended
+        position, size_bytes = max(segment.synced_bytes, segment.redo_bytes), segment.size_bytes
+        length = size_bytes - position
+        if length > most_bytes:
+            return None
+        data = segment.file.pread_nowait(length, position) if length else b""
+        if data is None:
+            return None
+        return self, segment, position, (self.log_end_offset, segment.base_offset, size_bytes), segment.cuts, data
 
-    def end_redo(self, part: RedoPart) -> BaseException | None:
-        """Publish a part that is on disk in the redo log: synced offset and, in `sync`, the high watermark. The
-        recovery point does not change. Returns the error of a log that has failed in the meantime, for which nothing
-        counts as synced any more.
+    @staticmethod
+    def end_redo(parts: Iterable[RedoPart[LogState]]) -> None:
+        """Publish parts of logs that are on disk in the redo log: synced offset and, in `sync`, the high watermark. The
+        recovery point does not change. For a log that has failed in the meantime, nothing counts as synced any more.
         """
-        if self.error is not None:
-            return self.error
-        segment, _, size_bytes, cuts, end_offset, _ = part
-        if segment.cuts == cuts:
-            segment.redo_bytes = size_bytes
-        self.synced_offset = end_offset
-        if self._is_synced_before_shown and end_offset > self.high_watermark:
-            self.high_watermark = end_offset
-            self.reader.high_watermark = end_offset, segment.base_offset, size_bytes
-        return None
+        for log, segment, _, end, cuts, _ in parts:  # one call, since a round may have many logs
+            if log.error is not None:
+                continue
+            end_offset = end[0]
+            if segment.cuts == cuts:
+                segment.redo_bytes = end[2]
+            log.synced_offset = end_offset
+            if log._is_synced_before_shown and end_offset > log.high_watermark:
+                log.high_watermark = end_offset
+                log.reader.high_watermark = end
 
     def postpone_sync(self, ticket: SyncTicket) -> None:
         """Withdraw a ticket that met NotOpened: nothing of it counts, and the next one covers all of it."""
@@ -339,6 +348,7 @@ class LogState:
             return
         self.error = error
         self.unsynced.ticket = None
+        self.unsynced.is_staged = False
         logger.error("%s: accepts no more writes until a restart: %s", self.name, error)
         self._health.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
 
@@ -352,7 +362,12 @@ class LogState:
     def start_leader_epoch(self, epoch: int) -> None:
         """Begin `epoch` at the log end; the first sync of a record writes it to `leader-epoch-checkpoint`."""
         self.leader_epoch = max(self.leader_epoch, epoch)
+        self._note_epoch()
+
+    def _note_epoch(self) -> None:
+        """Note that the leader epoch begins at the log end: the next sync has to write it."""
         self.epochs.note(self.leader_epoch, self.log_end_offset)
+        self.unsynced.is_staged = False
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) when unknown."""

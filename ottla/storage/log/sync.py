@@ -121,8 +121,8 @@ class UnsyncedState:
         "_is_first_name_unsynced",
         "_names_error",
         "_unfinished",
-        "appended",
         "is_plain",
+        "is_staged",
         "ticket",
         "transaction_indexes",
         "was_on_disk",
@@ -149,18 +149,19 @@ class UnsyncedState:
         """Whether a ticket would sync nothing but `.log` files and leader epochs. A field, since each log of a round is
         asked."""
         self.ticket: SyncTicket | None = None
-        self.appended: list[bytes] = []
-        """The bytes appended since the last sync began, or a part of them; for the redo log."""
+        self.is_staged = False
+        """Whether a round needs nothing but the parts that appends have staged for the redo log, so that the whole log
+        is on disk: all other bytes are on disk or in an earlier round of the redo log."""
 
     def name_changed(self) -> None:
         """Note that a file was created in the log's directory, or unlinked by a failed append."""
         self._directory_changes += 1
-        self.is_plain = False
+        self.is_plain = self.is_staged = False
 
     def found(self, step: Step) -> None:
         """Have the first ticket run `step`, which syncs the existence of the partition itself."""
         self._founding = step
-        self.is_plain = False
+        self.is_plain = self.is_staged = False
 
     def note_renames(self) -> None:
         """Note that files are about to be renamed, by what syncs the names itself: retention, the cleaner."""
@@ -200,7 +201,7 @@ class UnsyncedState:
     def rolled(self, segment: Segment) -> None:
         """Note that a segment is complete; the recovery point stays before it until its indexes are on disk, too."""
         self._unfinished.append(segment)
-        self.is_plain = False
+        self.is_plain = self.is_staged = False
 
     def segment_gone(self, segment: Segment) -> None:
         """Forget a deleted segment."""
@@ -216,7 +217,7 @@ class UnsyncedState:
         """
         if self.ticket is not None:
             raise RuntimeError(f"{self._directory}: a sync is running already")
-        self.appended = []
+        self.is_staged = False
         dirty: tuple[tuple[Segment, int, int], ...] = ()
         files: tuple[File, ...] = ()
         # Segments with unsynced bytes are all at the end of the list, where the active one may still be empty.

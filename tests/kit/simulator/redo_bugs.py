@@ -17,6 +17,7 @@ from ottla.broker.runtime.sync_round import SyncRound
 from ottla.storage.directories.log_directory import LogDirectory
 from ottla.storage.directories.redo_log import RedoLog
 from ottla.storage.log.log import Log
+from ottla.storage.log.log_state import LogState
 from ottla.storage.recovery import redo
 from ottla.storage.recovery.redo import RedoContents
 
@@ -114,13 +115,14 @@ def _log_left_out() -> Any:
 @bug("redo: rounds advance the recovery point", "a start does not look at what only the redo log has", theme=THEME)
 def _recovery_point_advanced() -> Any:
     def replace(end_redo: Any) -> Any:
-        def patched(self: Log, part: Any) -> None:
-            end_redo(self, part)
-            self.recovery_point = max(self.recovery_point, self.synced_offset)
+        def patched(parts: Any) -> None:
+            end_redo(parts)
+            for log, *_ in parts:
+                log.recovery_point = max(log.recovery_point, log.synced_offset)
 
         return patched
 
-    return before(Log, "end_redo", replace)
+    return before(LogState, "end_redo", replace)
 
 
 @bug("redo: topic ids not looked at", "a new topic gets what the deleted one of its name had", theme=THEME)
@@ -189,39 +191,46 @@ def _stale_entry_ends_the_replay() -> Iterator[None]:
 @bug("redo: a gap between two rounds", "what is appended while a round is synced counts as its own", theme=THEME)
 def _gap_between_rounds() -> Any:
     def replace(end_redo: Any) -> Any:
-        def patched(self: Log, part: Any) -> None:
-            end_redo(self, part)
-            part[0].redo_bytes = part[0].size_bytes
+        def patched(parts: Any) -> None:
+            end_redo(parts)
+            for log, segment, *_ in parts:
+                segment.redo_bytes = segment.size_bytes
+                log._health.redo_parts.clear()
 
         return patched
 
-    return before(Log, "end_redo", replace)
+    return before(LogState, "end_redo", replace)
 
 
 @bug("redo: kept bytes believed to be all", "what was not kept in memory is not read", theme=THEME)
 def _kept_bytes_believed() -> Any:
-    def replace(begin_redo: Any) -> Any:
-        def patched(self: Log) -> Any:
-            part = begin_redo(self)
-            if part is None:
-                return None
-            segment, position, size_bytes, cuts, end_offset, appended = part
-            kept = sum(map(len, appended))
-            return segment, max(position, size_bytes - kept), size_bytes, cuts, end_offset, appended
+    def replace(write: Any) -> Any:
+        def patched(self: RedoLog, logs: Any) -> Any:
+            for log in logs:
+                log.unsynced.is_staged = log.unsynced.is_staged or log.unsynced.is_plain
+            return write(self, logs)
 
         return patched
 
-    return before(Log, "begin_redo", replace)
+    return before(RedoLog, "write", replace)
+
+
+@bug("redo: a round that did not begin is believed", "its parts are not written again", theme=THEME)
+def _round_that_did_not_begin_believed() -> Any:
+    def nothing(parts: Any) -> None:
+        del parts
+
+    return mock.patch.object(RedoLog, "take_back", staticmethod(nothing))
 
 
 @bug("redo: names not asked for", "it takes a new segment whose name is not on the disk", theme=THEME)
 def _names_not_asked_for() -> Any:
     def replace(begin_redo: Any) -> Any:
-        def patched(self: Log) -> Any:
+        def patched(self: Log, most_bytes: int) -> Any:
             unsynced = self.unsynced
             was_plain, unsynced.is_plain = unsynced.is_plain, True
             try:
-                return begin_redo(self)
+                return begin_redo(self, most_bytes)
             finally:
                 unsynced.is_plain = was_plain
 

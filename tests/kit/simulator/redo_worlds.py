@@ -57,7 +57,6 @@ class RedoLimits:
         with ExitStack() as patches:
             for owner, name, value in (
                 (redo_log, "MOST_ROUND_BYTES", self.round_bytes),
-                (redo_syncs, "MOST_ROUND_BYTES", self.round_bytes),
                 (redo_log, "MOST_BYTES", file_bytes),
                 (redo_log, "GROWTH_BYTES", self.growth_bytes),
                 (redo_log, "MOST_LOGS_ALONE", self.logs),

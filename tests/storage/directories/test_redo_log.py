@@ -22,6 +22,7 @@ from ottla.storage.files.files import NotOpened, PartialWrite
 from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC, REDO_LOG_FILE
 from ottla.storage.formats.redo_format import HEAD_BYTES
 from ottla.storage.log.log import Log
+from ottla.storage.log.log_state import LogState
 
 BATCH_BYTES = 69
 
@@ -74,20 +75,78 @@ def test_the_next_round_begins_where_the_last_one_ended(redo: RedoWorld) -> None
     assert (first.end_offset, second.end_offset) == (2, 3)
 
 
-@pytest.mark.parametrize("room_bytes", [0, BATCH_BYTES, MOST_ROUND_BYTES])
+@pytest.mark.parametrize("room_bytes", [0, 3 * BATCH_BYTES, MOST_ROUND_BYTES])
 def test_what_was_not_kept_in_memory_is_read_from_the_page_cache(redo: RedoWorld, room_bytes: int) -> None:
-    redo.opened.directories[0].keep_appended(room_bytes)
+    redo.append_to(redo.logs)
+    redo.round(redo.logs)
+    redo.opened.directories[0].redo_room_bytes = room_bytes
     for _ in range(3):
         redo.append_to(redo.logs)
     redo.files.history.clear()
     redo.round(redo.logs)
     assert any(call == "pread_nowait" for call, _ in redo.files.history) is (room_bytes < MOST_ROUND_BYTES)
-    for entry, log in zip(redo.entries, redo.logs, strict=True):
-        assert bytes(entry.data) == redo.files.read_bytes(log.directory / FIRST)[entry.position :]
+    require_last_round(redo, 3)
+
+
+def test_one_log_is_read_and_what_the_others_have_staged_is_taken_from_memory(redo: RedoWorld) -> None:
+    redo.append_to(redo.logs)
+    redo.round(redo.logs[:1])
+    for _ in range(3):
+        redo.append_to(redo.logs)
+    redo.files.history.clear()
+    redo.round(redo.logs)
+    read = [place for call, place in redo.files.history if call == "pread_nowait"]
+    assert read == [redo.logs[1].directory / FIRST]
+    require_last_round(redo, 3)
+
+
+def require_last_round(redo: RedoWorld, batches: int) -> None:
+    """The last record has the end of each log, of this number of batches or more, and all of it is synced."""
+    for log in redo.logs:
+        content = redo.files.read_bytes(log.directory / FIRST)
+        entries = [entry for entry in redo.records[-1].entries if entry.name == log.directory.name]
+        data = b"".join(bytes(entry.data) for entry in entries)
+        assert len(data) >= batches * BATCH_BYTES
+        assert content[entries[0].position :] == data
+        assert entries[-1].end_offset == log.synced_offset == log.log_end_offset
+
+
+def test_what_a_log_outside_of_the_round_has_staged_is_read_for_a_later_one(redo: RedoWorld) -> None:
+    redo.append_to(redo.logs)
+    redo.round(redo.logs)
+    for _ in range(2):
+        redo.append_to(redo.logs)
+        redo.round(redo.logs[:1])
+        assert [entry.name for entry in redo.records[-1].entries] == ["orders-0"]
+    redo.append_to(redo.logs)
+    redo.round(redo.logs)
+    require_last_round(redo, 1)
+    redo.power_cut(1)
+    redo.open([0, 1])
+    assert redo.ends() == [5, 5]
+
+
+@pytest.mark.parametrize("has_room", [False, True])
+def test_records_from_before_a_change_to_sync_are_in_the_next_round(redo: RedoWorld, has_room: bool) -> None:
+    """They were promised less, and nothing has staged them."""
+    redo.append_to(redo.logs)
+    redo.round(redo.logs)
+    log = redo.logs[0]
+    log.configure(redo.topic_config({"ottla.acks.all": "page-cache"}))
+    redo.append_to([log])
+    log.configure(redo.topic_config())
+    if not has_room:
+        redo.opened.directories[0].redo_room_bytes = 0
+    redo.append_to(redo.logs)
+    redo.round(redo.logs)
+    require_last_round(redo, 1)
+    redo.power_cut(1)
+    redo.open([0, 1])
+    assert redo.ends() == [4, 3]
 
 
 def test_a_round_of_what_is_not_in_memory_any_more_is_not_for_it(redo: RedoWorld) -> None:
-    redo.opened.directories[0].keep_appended(0)
+    redo.opened.directories[0].redo_room_bytes = 0
     redo.files.cold.append("*/orders-1/*")
     redo.append_to(redo.logs)
     require_nothing_written(redo, redo.logs)
@@ -95,13 +154,12 @@ def test_a_round_of_what_is_not_in_memory_any_more_is_not_for_it(redo: RedoWorld
 
 @pytest.mark.parametrize("room_bytes", [0, MOST_ROUND_BYTES])
 def test_what_was_appended_while_a_round_ran_is_in_the_next_one(redo: RedoWorld, room_bytes: int) -> None:
-    redo.opened.directories[0].keep_appended(room_bytes)
+    redo.opened.directories[0].redo_room_bytes = room_bytes
     redo.append_to(redo.logs)
     parts = redo.redo_log.write(redo.logs)
     assert parts is not None
     redo.append_to(redo.logs, 2)
-    for log, part in zip(redo.logs, parts, strict=True):
-        log.end_redo(part)
+    LogState.end_redo(parts)
     assert [log.synced_offset for log in redo.logs] == [2, 2]
     redo.round(redo.logs)
     assert [log.synced_offset for log in redo.logs] == [4, 4]
@@ -113,8 +171,10 @@ def test_what_was_appended_while_a_round_ran_is_in_the_next_one(redo: RedoWorld,
 
 def test_a_round_whose_sync_did_not_begin_is_written_again_with_the_next(redo: RedoWorld) -> None:
     redo.append_to(redo.logs)
-    assert redo.redo_log.write(redo.logs) is not None
+    parts = redo.redo_log.write(redo.logs)
+    assert parts is not None
     redo.append_to(redo.logs)
+    redo.redo_log.take_back(parts)
     redo.round(redo.logs)
     last = redo.records[-1].entries[0]
     assert bytes(last.data) == redo.files.read_bytes(redo.logs[0].directory / FIRST)[last.position :]
@@ -132,7 +192,7 @@ def test_a_log_that_failed_while_the_round_ran_shows_nothing_of_it(redo: RedoWor
     parts = redo.redo_log.write(redo.logs)
     assert parts is not None
     redo.logs[0].fail(OSError(errno.EIO, "lost"))
-    redo.logs[0].end_redo(parts[0])
+    LogState.end_redo(parts)
     assert (redo.logs[0].synced_offset, redo.logs[0].high_watermark) == (1, 1)
 
 
@@ -180,8 +240,7 @@ def test_a_cut_while_the_round_runs_leaves_the_bytes_of_the_round_synced_by_the_
     redo.files.heal()
     assert redo.redo_log.file is not None
     redo.redo_log.file.fdatasync()
-    for log, part in zip(redo.logs, parts, strict=True):
-        log.end_redo(part)
+    LogState.end_redo(parts)
     assert [log.synced_offset for log in redo.logs] == [2, 2]
     redo.power_cut(1)
     redo.open([0, 1])
@@ -602,7 +661,7 @@ def test_counting_begins_again_after_a_generation_that_no_ottla_has_reached(redo
 
 
 def test_closing_it_twice_is_no_error(redo: RedoWorld) -> None:
-    redo_log = RedoLog(redo.files, ONE)
+    redo_log = RedoLog(redo.files, ONE, redo.opened.directories[0])
     redo_log.close()
     redo.redo_log.close()
     redo.redo_log.close()
