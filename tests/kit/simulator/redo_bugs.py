@@ -195,7 +195,7 @@ def _gap_between_rounds() -> Any:
             end_redo(parts)
             for log, segment, *_ in parts:
                 segment.redo_bytes = segment.size_bytes
-                log._health.redo_parts.clear()
+                log.unsynced.is_staged = False
 
         return patched
 
