@@ -214,8 +214,11 @@ class Connection(asyncio.BufferedProtocol):
             self._write(buffers, self._loop.time())
 
     def _write(self, buffers: list[Buffer], now: float) -> None:
-        assert self._transport is not None
-        self._transport.writelines(buffers)
+        transport = self._transport
+        assert transport is not None
+        if transport.is_closing():
+            return  # it is lost, and `connection_lost` comes: `writelines` of asyncio would fail (CPython #136234)
+        transport.writelines(buffers)
         self._used_at = now
         self._metrics.sent_bytes.add(sum(map(len, buffers)), now)
 

@@ -9,6 +9,7 @@ import pytest
 from kit.fake_broker import HANG_UP, SILENCE, FakeCluster
 
 from ottla.client.connecting import connect
+from ottla.client.connection import Connection
 from ottla.client.errors import ClientTimeout, ConnectionLost, UnsupportedByBroker
 from ottla.client.options import ClientOptions, parse_servers
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -73,6 +74,42 @@ async def test_the_end_of_the_connection_ends_every_request(cluster):
     assert not connection.is_open
     with pytest.raises(ConnectionLost):
         ask(connection, "c")
+
+
+class Losing:
+    """A transport that is lost, as asyncio's is after a failed write, until it calls `connection_lost`."""
+
+    def __init__(self, transport):
+        self.transport = transport
+        self.is_lost = False
+
+    def is_closing(self):
+        return self.is_lost or self.transport.is_closing()
+
+    def writelines(self, buffers):
+        if self.is_lost:
+            raise TypeError("'NoneType' object is not callable")  # asyncio's, in Python 3.12 and 3.13
+        self.transport.writelines(buffers)
+
+    def __getattr__(self, name):
+        return getattr(self.transport, name)
+
+
+async def test_a_request_to_a_transport_that_is_lost_ends_with_the_connection(cluster, monkeypatch):
+    found = []
+
+    def made(connection, transport):
+        found.append(Losing(transport))
+        was_made(connection, found[0])
+
+    was_made = Connection.connection_made
+    monkeypatch.setattr(Connection, "connection_made", made)
+    connection = await connect("127.0.0.1", cluster.ports[0], OPTIONS)
+    found[0].is_lost = True
+    waiting = ask(connection, "a")
+    found[0].transport.abort()
+    with pytest.raises(ConnectionLost):
+        await waiting
 
 
 async def test_an_answer_that_does_not_come_in_time_ends_the_connection(cluster):

@@ -287,9 +287,11 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
 
     def _queue(self, replies: Sequence[Buffer], sent: int) -> None:
         """Pass the rest of `replies` after the first `sent` bytes to the transport."""
-        assert self.transport is not None
+        transport = self.transport
+        assert transport is not None
         self._is_behind = True
-        self.transport.writelines(joined(behind(replies, sent) if sent else replies))
+        if not transport.is_closing():  # else it is lost, and `writelines` of asyncio would fail (CPython #136234)
+            transport.writelines(joined(behind(replies, sent) if sent else replies))
         if self.pause_reasons & OUTPUT:
             self._shared.answer_memory.note_unsent(self, unmapped_bytes(replies))
 

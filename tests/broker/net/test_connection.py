@@ -161,6 +161,18 @@ def test_an_idle_connection_takes_less_than_700_bytes_beside_its_transport(shell
     assert after_bytes - before_bytes < 700 * len(served)
 
 
+def test_nothing_is_written_to_a_transport_that_is_lost(shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
+    """asyncio's transport is so after a failed write, until it calls `connection_lost`."""
+    connection, transport = shell.connect()
+    shell.feed(connection, frame(b"pending"))
+    transport.closed = True
+    shell.echo.answer(b"pending")
+    shell.end_turns()
+    assert not caplog.records
+    connection.connection_lost(None)
+    assert not transport.written
+
+
 def test_frames_split_at_every_byte_give_the_same_replies() -> None:
     data = frame(b"one") + frame(b"twenty-two") + frame(b"3")
     for cut in range(1, len(data)):
