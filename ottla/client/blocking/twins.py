@@ -402,14 +402,15 @@ class AdminMethods(Twin[AsyncAdmin]):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return, per partition, the first record with that timestamp (ms) or later, None where there is none.
 
-        `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` may be given as a timestamp.
+        `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` may be given as a timestamp. Raises KafkaError,
+        UNKNOWN_TOPIC_OR_PARTITION at once for a topic that does not exist, and soon for a partition.
         """
         return self._await(self._inner.list_offsets(timestamps, read_committed=read_committed))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records before these offsets (-1: all records) and return the new start offset of each partition.
 
-        Raises AdminError by `topic-partition`.
+        Raises AdminError by `topic-partition`; a topic that does not exist is asked for again for half a second.
         """
         return self._await(self._inner.delete_records(before))
 
