@@ -9,6 +9,7 @@ from ottla.client import (
     LATEST,
     Admin,
     AdminError,
+    ApiVersionRange,
     ClientClosed,
     ConfigChange,
     ConfigResource,
@@ -189,6 +190,21 @@ async def test_offsets_of_a_partition_that_is_not_known_yet_are_asked_for_again(
             TopicPartition("t", 1): OffsetAndTimestamp(0, -1, -1)
         }
     assert len(cluster.seen(MetadataRequest)) >= 3
+
+
+async def test_the_apis_of_a_broker_have_names_and_versions(cluster):
+    cluster.versions = {18: (0, 5), 1: (4, 17), 9999: (0, 2), 3: (0, 13)}
+    async with Admin(cluster.bootstrap, **FOR_EVER) as admin:
+        expected = [
+            ApiVersionRange(1, "Fetch", 4, 17),
+            ApiVersionRange(3, "Metadata", 0, 13),
+            ApiVersionRange(18, "ApiVersions", 0, 5),
+            ApiVersionRange(9999, None, 0, 2),
+        ]
+        assert await admin.describe_api_versions() == await admin.describe_api_versions(1) == expected
+        with pytest.raises(KafkaError, match="the cluster has no broker 7 at the moment") as refused:
+            await admin.describe_api_versions(7)
+    assert refused.value.code is ErrorCode.BROKER_NOT_AVAILABLE
 
 
 async def test_a_topic_that_does_not_exist_has_no_description_and_no_configuration(cluster):
