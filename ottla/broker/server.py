@@ -1,7 +1,7 @@
 """A node on an event loop: listeners, timers, start-up summary, drain (the shell around `Node`).
 
     start:  directories are locked  ->  ports are bound, HTTP answers  ->  directories, catalog, logs (in a thread)
-            ->  listeners accept
+            ->  configured topics are created  ->  listeners accept
     stop:   no new connections  ->  started requests are answered  ->  connections end  ->  logs are synced and closed
 
 `process.py` calls `stop` at a signal; `interrupt_start` ends a recovery, and the next start continues it. Whatever
@@ -140,6 +140,7 @@ class Server:
                 raise StartError(f"set while the broker ran: {error}") from error
             node.services.listening.hold()
             node.begin()
+            await self._create_topics(loop, node)
         except BaseException:
             for _, bound in sockets:
                 bound.close()
@@ -203,6 +204,24 @@ class Server:
         finally:
             thread.join()
         opened.result()
+
+    async def _create_topics(self, loop: asyncio.AbstractEventLoop, node: Node) -> None:
+        """Create the topics of `ottla.create.topics`. Raises StartError."""
+        if not self.config.ottla_create_topics:
+            return
+        from ottla.broker.catalog.configured_topics import create_configured_topics  # only where the key is set
+
+        created: asyncio.Future[str | None] = loop.create_future()
+
+        def done(problem: str | None) -> None:
+            if not created.done():
+                created.set_result(problem)
+
+        create_configured_topics(node.services.catalog, self.config.ottla_create_topics, done)
+        node.services.turn.end()
+        problem = await created
+        if problem is not None:
+            raise StartError(problem)
 
     def interrupt_start(self) -> None:
         """End a running recovery, if there is one: `start` raises LoadInterrupted."""

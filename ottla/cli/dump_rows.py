@@ -30,6 +30,7 @@ from ottla.storage.producers.transaction_index import ENTRY as TRANSACTION_ENTRY
 from ottla.storage.producers.transaction_index import AbortedTransaction
 from ottla.storage.recovery.redo import MOST_FILE_BYTES
 from ottla.storage.segment.scan import walk, with_inner_offsets
+from ottla.storage.tools.readable_files import is_of_a_file, obstacle
 
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 """Largest batch that is read whole, for its checksum and its records."""
@@ -63,7 +64,7 @@ def rows_of(files: Files, path: Path, *, with_records: bool) -> Iterator[Row]:
         return
     names = files.list_directory(path)
     for name in names:
-        if not files.is_directory(path / name):
+        if not files.is_directory(path / name) or is_of_a_file(name):
             yield from _file_rows(files, path / name, with_records)
     for name in names:
         if files.is_directory(path / name) and layout.parse_partition_directory(name):
@@ -72,8 +73,12 @@ def rows_of(files: Files, path: Path, *, with_records: bool) -> Iterator[Row]:
 
 def _file_rows(files: Files, path: Path, with_records: bool) -> Iterator[Row]:
     kind, reader = _kind_of(path)
-    yield {"type": "file", "file": str(path), "kind": kind, "size_bytes": files.size(path)}
-    if reader is not None:
+    problem = obstacle(path)
+    size_bytes = files.size(path) if problem is None else 0
+    yield {"type": "file", "file": str(path), "kind": kind, "size_bytes": size_bytes}
+    if problem is not None:
+        yield _problem(problem)
+    elif reader is not None:
         yield from reader(files, path, with_records)
 
 

@@ -64,12 +64,12 @@ def dump(path: Path, with_records: bool, as_json: bool) -> None:
     require_posix("ottla log dump")
     from ottla.cli.dump_rows import rows_of
     from ottla.cli.dump_text import lines_of
-    from ottla.storage.files.files import OsFiles
+    from ottla.storage.tools.readable_files import CheckedFiles
 
     with file_errors(), closed_pipe_ends_quietly():
         if not path.exists():
             raise Failure(f"{path}: No such file or directory")
-        rows = rows_of(OsFiles(), path, with_records=with_records)
+        rows = rows_of(CheckedFiles(), path, with_records=with_records)
         lines = (json.dumps(row) for row in rows) if as_json else lines_of(rows)
         with Waiting(str(path), verb="reading") as work:
             for line in work.over(lines):
@@ -134,19 +134,20 @@ def explain(
     from ottla.cli.explain_text import explanation_lines
     from ottla.cli.partitions import find_partition
     from ottla.cli.show import parse_time
-    from ottla.storage.files.files import OsFiles
     from ottla.storage.tools.explain import Ending, NoSuchPartition, explain_offset, explain_timestamp
+    from ottla.storage.tools.readable_files import CheckedFiles
 
     if (offset is None) == (timestamp is None):
         raise click.UsageError("give one of --offset and --timestamp, or --retention, --compaction")
     directory, (topic, number) = find_partition(partition, log_dir)
     with file_errors(), closed_pipe_ends_quietly():
         try:
+            files = CheckedFiles()
             with Waiting(str(directory), verb="reading"):
                 if offset is not None:
-                    explanation = explain_offset(OsFiles(), directory, topic, number, offset)
+                    explanation = explain_offset(files, directory, topic, number, offset)
                 else:
-                    explanation = explain_timestamp(OsFiles(), directory, topic, number, parse_time(timestamp or ""))
+                    explanation = explain_timestamp(files, directory, topic, number, parse_time(timestamp or ""))
         except NoSuchPartition as error:
             raise Failure(str(error)) from None
         lines = [json.dumps(explanation_to_json(explanation), indent=2)] if as_json else explanation_lines(explanation)

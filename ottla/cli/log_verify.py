@@ -85,14 +85,14 @@ def verify(
     """
     require_posix("ottla log verify")
     from ottla.broker.metadata.rebuild import MetadataRebuild
-    from ottla.storage.files.files import OsFiles
+    from ottla.storage.tools.readable_files import ReadableFiles
     from ottla.storage.tools.repair import DirectoryInUse, Repair
     from ottla.storage.tools.verify import NothingToVerify, Severity, Verification
 
     if not repair and (yes or node_id is not None):
         raise click.UsageError("--yes and --node-id are for --repair")
     directory, partition = _find(what, log_dir)
-    files, now_ms = OsFiles(), time.time_ns() // 1_000_000
+    files, now_ms = ReadableFiles(), time.time_ns() // 1_000_000
     work = Waiting(str(directory), verb="mending" if repair else "looking into", is_quiet=quiet)
     agrees = partial(_agrees, is_agreed=yes, work=work)
     with file_errors(), closed_pipe_ends_quietly():

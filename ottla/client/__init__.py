@@ -19,6 +19,7 @@ from ottla.client.admin_acl_results import Acl, AclFilter
 from ottla.client.admin_group_results import GroupDescription, GroupListing, MemberDescription, ShareGroupOffset
 from ottla.client.admin_results import (
     AdminError,
+    ApiVersionRange,
     ClusterDescription,
     ConfigEntry,
     ConfigResource,
@@ -107,6 +108,7 @@ __all__ = [
     "AclOperation",
     "Admin",
     "AdminError",
+    "ApiVersionRange",
     "Assignor",
     "AuthenticationFailed",
     "BrokerAddress",

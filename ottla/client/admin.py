@@ -26,6 +26,7 @@ from ottla.client.admin_results import (
     TopicDescription,
 )
 from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
+from ottla.client.missing_look_ups import gives_up_on_a_topic, gives_up_soon, most_final
 from ottla.client.offsets import OffsetAndTimestamp, list_offsets
 from ottla.client.structs import BrokerAddress, TopicPartition, as_names
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -238,17 +239,22 @@ class Admin(FeatureAdmin):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return, per partition, the first record with that timestamp (ms) or later, None where there is none.
 
-        `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` may be given as a timestamp.
+        `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` may be given as a timestamp. Raises KafkaError,
+        UNKNOWN_TOPIC_OR_PARTITION at once for a topic that does not exist, and soon for a partition.
         """
         asked = {TopicPartition(*partition): timestamp for partition, timestamp in timestamps.items()}
         return await list_offsets(
-            self._started(), asked, isolation_level=int(read_committed), timeout_ms=self._timeout_ms
+            self._started(),
+            asked,
+            isolation_level=int(read_committed),
+            timeout_ms=self._timeout_ms,
+            gives_up=gives_up_on_a_topic,
         )
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records before these offsets (-1: all records) and return the new start offset of each partition.
 
-        Raises AdminError by `topic-partition`.
+        Raises AdminError by `topic-partition`; a topic that does not exist is asked for again for half a second.
         """
         cluster = self._started()
         done: dict[TopicPartition, int] = {}
@@ -267,10 +273,10 @@ class Admin(FeatureAdmin):
             passing = [error for error in refused.values() if is_worth_retrying(error)]
             if passing:
                 cluster.mark_stale()
-                raise passing[0]
+                raise most_final(passing)
 
         try:
-            await cluster.retry(attempt, self._timeout_ms)
+            await cluster.retry(attempt, self._timeout_ms, gives_up_soon)
         except KafkaError:
             if not refused:
                 raise

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.client.admin_acls import AclAdmin
-from ottla.client.admin_results import FeatureLevels
+from ottla.client.admin_results import ApiVersionRange, FeatureLevels
 from ottla.client.errors import KafkaError, UnsupportedByBroker
 from ottla.client.secured import SOFTWARE_NAME
+from ottla.protocol.api import REGISTRY
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.errors import ErrorCode
@@ -28,20 +29,38 @@ class FeatureAdmin(AclAdmin):
 
     async def describe_features(self) -> dict[str, FeatureLevels]:
         """Return the features of the cluster by name: their current levels, and those that it supports."""
+        answer = await self._api_versions(None)
+        levels = {one.name: one.max_version_level for one in answer.finalized_features}
+        bounds = {one.name: (one.min_version, one.max_version) for one in answer.supported_features}
+        return {
+            name: FeatureLevels(levels.get(name), *bounds.get(name, (None, None)))
+            for name in sorted(levels.keys() | bounds.keys())
+        }
+
+    async def describe_api_versions(self, node_id: int | None = None) -> list[ApiVersionRange]:
+        """Return the APIs of a broker, of any by default, with the versions that it accepts; sorted by key.
+
+        For a broker that is not in the cluster, BROKER_NOT_AVAILABLE is raised immediately.
+        """
+        names = {int(key): api.name for key, api in REGISTRY.items()}
+        answer = await self._api_versions(node_id)
+        found = [
+            ApiVersionRange(one.api_key, names.get(one.api_key), one.min_version, one.max_version)
+            for one in answer.api_keys
+        ]
+        return sorted(found, key=lambda one: one.key)
+
+    async def _api_versions(self, node_id: int | None) -> ApiVersionsResponse:
         request = ApiVersionsRequest(
             client_software_name=SOFTWARE_NAME, client_software_version=__version__.replace("+", "-")
         )
 
-        async def attempt() -> dict[str, FeatureLevels]:
-            answer = await self._started().ask(None, request, ApiVersionsResponse)
+        async def attempt() -> ApiVersionsResponse:
+            await self._started().require_broker(node_id)
+            answer = await self._started().ask(node_id, request, ApiVersionsResponse)
             if answer.error_code:
                 raise KafkaError(ErrorCode.of(answer.error_code))
-            levels = {one.name: one.max_version_level for one in answer.finalized_features}
-            bounds = {one.name: (one.min_version, one.max_version) for one in answer.supported_features}
-            return {
-                name: FeatureLevels(levels.get(name), *bounds.get(name, (None, None)))
-                for name in sorted(levels.keys() | bounds.keys())
-            }
+            return answer
 
         return await self._started().retry(attempt, self._timeout_ms)
 

@@ -167,6 +167,18 @@ class ConfigEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ApiVersionRange:
+    """The versions of an API that a broker accepts, both ends included. `name` is Kafka's (`Fetch`), None for an API
+    that this version of Ottla does not know.
+    """
+
+    key: int
+    name: str | None
+    least: int
+    highest: int
+
+
+@dataclass(frozen=True, slots=True)
 class FeatureLevels:
     """A feature of a cluster."""
 

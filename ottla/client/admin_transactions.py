@@ -18,6 +18,7 @@ from ottla.client.admin_streams_groups import StreamsGroupAdmin
 from ottla.client.admin_transaction_results import HangingTransaction, TransactionDescription, TransactionListing
 from ottla.client.coordinator import KeyType
 from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
+from ottla.client.missing_look_ups import gives_up_soon
 from ottla.client.offsets import leader_of
 from ottla.client.structs import TopicPartition
 from ottla.protocol.api.describe_producers import DescribeProducersRequest, DescribeProducersResponse
@@ -293,7 +294,7 @@ class TransactionAdmin(StreamsGroupAdmin):
                     raise outcome
             return outcomes
 
-        return await cluster.retry(attempt, self._timeout_ms) if partitions else {}
+        return await cluster.retry(attempt, self._timeout_ms, gives_up_soon) if partitions else {}
 
 
 def _start_ms(state: str, start_ms: int) -> int | None:

@@ -259,14 +259,21 @@ class Cluster(ClusterView):
         version = connection.version_for(type(request), at_most)
         return await connection.send(request, response, version, timeout_ms)
 
-    async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_ms: int) -> T:
+    async def retry(
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        timeout_ms: int,
+        gives_up: Callable[[KafkaError, float], bool] = lambda error, elapsed_s: False,
+    ) -> T:
         """Call `attempt` until it succeeds, with growing pauses, for at most `timeout_ms`.
 
-        Errors that are not worth a retry are raised immediately. After `timeout_ms` the last error is raised, or
+        Errors that are not worth a retry are raised immediately, and so is one with which `gives_up(error, elapsed_s)`
+        is true. After `timeout_ms` the last error is raised, or
         ClientTimeout.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_ms / 1000
+        began = loop.time()
+        deadline = began + timeout_ms / 1000
         attempts = Attempts(self.options.retry_backoff, most_retries=self._retries, give_up_at=deadline)
         last: KafkaError | None = None
         while True:
@@ -276,7 +283,7 @@ class Cluster(ClusterView):
             except TimeoutError:
                 raise last or ClientTimeout(f"the operation did not succeed within {timeout_ms} ms") from None
             except KafkaError as failed:
-                if not is_worth_retrying(failed):
+                if not is_worth_retrying(failed) or gives_up(failed, loop.time() - began):
                     raise
                 last = failed
             logger.info("%s; asking again", last)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ottla.client.cluster import Cluster
 from ottla.client.errors import KafkaError, is_worth_retrying
+from ottla.client.missing_look_ups import NoSuchTopic, most_final
 from ottla.client.structs import TopicPartition
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.errors import ErrorCode
@@ -38,12 +39,13 @@ async def list_offsets(
     isolation_level: int = 0,
     timeout_ms: int,
     on_found: Callable[[Mapping[TopicPartition, OffsetAndTimestamp | None]], None] | None = None,
+    gives_up: Callable[[KafkaError, float], bool] = lambda error, elapsed_s: False,
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
     """Return, per partition, the first record with that timestamp (in ms) or later, None if there is none.
 
     `LATEST`, `EARLIEST` and `MAX_TIMESTAMP` may be given as a timestamp. `on_found` is called with partial results, so
-    that a partition without a reachable leader does not delay the rest. Raises the broker's KafkaError; after
-    `timeout_ms` the last one, or ClientTimeout.
+    that a partition without a reachable leader does not delay the rest. `gives_up`: see `Cluster.retry`.
+    Raises the broker's KafkaError; after `timeout_ms` the last one, or ClientTimeout.
     """
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
 
@@ -72,10 +74,10 @@ async def list_offsets(
                 failures += outcome[1]
         if failures:
             cluster.mark_stale()
-            raise next((failure for failure in failures if not is_worth_retrying(failure)), failures[0])
+            raise next((one for one in failures if not is_worth_retrying(one)), most_final(failures))
 
     if timestamps:
-        await cluster.retry(attempt, timeout_ms)
+        await cluster.retry(attempt, timeout_ms, gives_up)
     return {partition: found[partition] for partition in timestamps}
 
 
@@ -86,8 +88,10 @@ def leader_of(cluster: Cluster, partition: TopicPartition) -> int:
         return leader
     known = cluster.topics.get(partition.topic)
     code = ErrorCode.LEADER_NOT_AVAILABLE
-    if known is None or partition.partition not in known.partitions:
-        code = known.error if known is not None and known.error else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if known is None or known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise NoSuchTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition.topic}: there is no such topic")
+    if partition.partition not in known.partitions:
+        code = known.error if known.error else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     raise KafkaError(code, f"{partition.topic}-{partition.partition}: {code.message}")
 
 

@@ -26,6 +26,7 @@ from ottla.client.interceptors import before_consuming, close_all
 from ottla.client.metrics import ConsumerMetrics
 from ottla.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from ottla.client.polled_records import PolledRecords
+from ottla.client.record_limits import check_max_records
 from ottla.client.structs import ConsumerRecord, K, TopicPartition, V, require_int64
 
 _NO_LIMIT = sys.maxsize
@@ -285,8 +286,10 @@ class PartitionReader(Generic[K, V]):
 
         A `ConsumerRecord` is created when it is taken from its sequence; `list(...)` of a sequence can be changed. The
         result has records of `partitions` only, if some are given, and at most `max_records` (None:
-        `max_poll_records`); it is empty after the timeout. Raises a partition's error when there is nothing to return.
+        `max_poll_records`); it is empty after the timeout. Raises a partition's error when there is nothing to return,
+        and ValueError for a `max_records` below 1.
         """
+        check_max_records(max_records)
         self._started()
         self._before_poll()
         deadline = self._loop.time() + timeout_ms / 1000

@@ -22,6 +22,7 @@ from ottla.client.groups.subscription import Subscription
 from ottla.client.metrics import ConsumerMetrics, GroupMetrics
 from ottla.client.missing_topics import MissingTopics
 from ottla.client.options import Servers, read_options
+from ottla.client.record_limits import check_max_records
 from ottla.client.share.acquired_records import AcquiredRecords
 from ottla.client.share.fetcher import ShareFetcher
 from ottla.client.share.given_records import GivenRecords
@@ -197,8 +198,9 @@ class ShareConsumer(Generic[K, V]):
         Raises RuntimeError without a subscription, and in explicit mode while a record of an earlier poll is not
         acknowledged; CorruptRecords for a batch that is damaged (it is rejected), UndecodableRecord for a record that a
         deserializer refuses (it is released), both after all records before them, and the next poll continues after
-        them; KafkaError when the group or a broker refuses this consumer.
+        them; KafkaError when the group or a broker refuses this consumer; ValueError for a `max_records` below 1.
         """
+        check_max_records(max_records)
         first = await self._poll(self._started_loop().time() + timeout_ms / 1000)
         taken: dict[TopicPartition, list[ShareRecord[K, V]]] = {}
         if first is None:

@@ -313,6 +313,7 @@ class BrokerConfig(
         for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
             if self.values.get(key) == 0:
                 raise self._wrong(key, "must not be 0; -1 keeps records for ever")
+        self._check_created_topics()
         if problem := cordoned_problem(self.cordoned_log_dirs, self.log_dirs):
             raise self._wrong(CORDONED_LOG_DIRS, problem)
         if self.group_max_session_timeout_ms < self.group_min_session_timeout_ms:
@@ -341,6 +342,17 @@ class BrokerConfig(
                 "queued.max.request.bytes",
                 f"must be -1 or at least socket.request.max.bytes, which is {self.socket_request_max_bytes}",
             )
+
+    def _check_created_topics(self) -> None:
+        if self.ottla_replication_factor_lenient:
+            return
+        for topic in self.ottla_create_topics:
+            if topic.replicas > 1:
+                raise self._wrong(
+                    "ottla.create.topics",
+                    f"{topic.entry}: there is one broker, so the number of replicas must be 1; "
+                    "ottla.replication.factor.lenient=true counts more as 1",
+                )
 
     def _wrong(self, key: str, reason: str) -> ConfigError:
         option = ALL_BROKER_KEYS[key]

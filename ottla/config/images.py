@@ -24,6 +24,9 @@ CLUSTER_ID_VARIABLES = ("CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CLUSTER_I
 _ADDRESSES = ("KAFKA_ADVERTISED_HOST_NAME", "KAFKA_ADVERTISED_PORT", "KAFKA_HOST_NAME", "KAFKA_PORT")
 """The one listener's address in wurstmeister's image, and in Kafka before 0.10. Kubernetes sets KAFKA_PORT to a URL."""
 
+_CREATE_TOPICS, _CREATE_TOPICS_SEPARATOR = "KAFKA_CREATE_TOPICS", "KAFKA_CREATE_TOPICS_SEPARATOR"
+"""Topics that wurstmeister's image creates, and the characters between them (the shell's `IFS`) in place of a comma."""
+
 _WORDS = ("KAFKA", "BITNAMI", "CONFLUENT", "_COMMAND", "CUSTOM_INIT_SCRIPT")
 """Each variable that a pattern below matches contains one of these words."""
 _NO_EFFECT = (
@@ -59,7 +62,6 @@ _REFUSED = (
         _NO_TLS,
     ),
     (r"KAFKA_(?:DATA|VOLUME)_DIR", "names a directory in Bitnami's image; set KAFKA_LOG_DIRS"),
-    (r"KAFKA_CREATE_TOPICS", "names topics to create; remove it, and create them with `ottla topics create`"),
     (
         r"(?:HOSTNAME|PORT|BROKER_ID|RACK)_COMMAND|CUSTOM_INIT_SCRIPT",
         "is a command for wurstmeister's image; remove it, and set the key that it finds out: "
@@ -81,6 +83,8 @@ class ImageVariables(Plain):
 def is_for_an_image(variable: str) -> bool:
     """Whether a variable is read here, and is not a spelling of a key."""
     if variable in CLUSTER_ID_VARIABLES or variable in _ADDRESSES:
+        return True
+    if variable in (_CREATE_TOPICS, _CREATE_TOPICS_SEPARATOR):
         return True
     return _is_of_an_image(variable) and any(re.fullmatch(pattern, variable) for pattern, _ in (*_NO_EFFECT, *_REFUSED))
 
@@ -109,6 +113,7 @@ def read_image_variables(
         if idle := [variable for variable in variables if re.fullmatch(pattern, variable)]:
             found.remarks.append(f"{', '.join(idle)}: no effect, {reason} (environment)")
     _cluster_id(environ, found)
+    _create_topics(environ, found)
     _old_address(environ, found, file=file, stronger=stronger)
     if "listeners" not in {**file, **found.given, **stronger}:
         _listen_where_clients_are_sent({**found.given, **stronger}.get("advertised.listeners"), found)
@@ -134,6 +139,20 @@ def _cluster_id(environ: Mapping[str, str], found: ImageVariables) -> None:
         if environ[other] != environ[named[0]]:
             raise ConfigError(other, environ[other], f"is another cluster than {named[0]} says; set one of them")
     found.given["ottla.cluster.id"] = _given(environ[named[0]], named[:1])
+
+
+def _create_topics(environ: Mapping[str, str], found: ImageVariables) -> None:
+    """The topics, with semicolons between them if a separator is named."""
+    text, separator = environ.get(_CREATE_TOPICS), environ.get(_CREATE_TOPICS_SEPARATOR)
+    if not text:
+        if separator:
+            found.remarks.append(f"{_CREATE_TOPICS_SEPARATOR}: no effect without {_CREATE_TOPICS} (environment)")
+        return
+    if separator:
+        # `$'\n'` is how a shell, and the image's own documentation, write the end of a line.
+        characters = "\n" if separator.strip("$'\"") == "\\n" else separator
+        text = ";".join(re.split(f"[{re.escape(characters)}]", text)) + ";"
+    found.given["ottla.create.topics"] = _given(text, [_CREATE_TOPICS])
 
 
 def _old_address(

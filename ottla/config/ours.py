@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from ottla.config.declare import boolean, choice, int32, int64, parsed, password, string
 from ottla.config.listeners import parse_optional_address, show_optional_address
 from ottla.config.options import ConfigType, Options
+
+if TYPE_CHECKING:
+    from ottla.config.created_topics import CreatedTopic
 
 
 class Promises(Options):
@@ -108,6 +112,22 @@ def _scram_users(text: str) -> str:
     return check_scram_users(text)
 
 
+def _created_topics(text: str) -> tuple[CreatedTopic, ...]:
+    if not text:
+        return ()
+    from ottla.config.created_topics import parse_created_topics  # imported only where it is set
+
+    return parse_created_topics(text)
+
+
+def _show_created_topics(topics: object) -> str:
+    if not topics:
+        return ""
+    from ottla.config.created_topics import show_created_topics
+
+    return show_created_topics(topics)
+
+
 class Limits(Options):
     """Ottla: limits and service."""
 
@@ -164,6 +184,19 @@ class Limits(Options):
         doc="SCRAM users of a new data directory, in the syntax of `kafka-storage format --add-scram`: "
         "`SCRAM-SHA-256=[name=alice,password=...]`, several with blanks between them. `ottla serve --add-scram` sets "
         "it. It has no effect on a directory that is not new.",
+    )
+    ottla_create_topics = parsed(
+        "",
+        _created_topics,
+        kind=ConfigType.STRING,
+        allowed="topics as name:partitions:replicas:settings, or empty",
+        show=_show_created_topics,
+        doc="Topics that a start creates before clients are accepted, unless they exist: `orders:3,users:1:1:compact`. "
+        "An entry is `name`, then, each after a colon, the number of partitions, that of replicas, which is 1, and "
+        "settings: `retention.ms=60000`, or a cleanup policy. A semicolon between entries, or after the last one, "
+        "leaves commas to values: `users:1:1:compact,delete;`. An existing topic is left as it is, with a warning if "
+        "it has another number of partitions. An entry that CreateTopics would refuse is refused with the start, and "
+        "no topic is created then.",
     )
     ottla_handshake_timeout_ms = int64(
         30000,

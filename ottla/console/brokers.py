@@ -1,4 +1,4 @@
-"""The cluster: its brokers and features, their log directories, and what is configured that is not the default."""
+"""The cluster: its brokers, features and APIs, log directories, and what is configured that is not the default."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from ottla.client import Admin, ConfigResource, KafkaError
+from ottla.console.api_versions import api_versions, release_of
 from ottla.console.clients import line_of
 from ottla.console.topics import configs_if_known
 from ottla.version import __version__
@@ -30,7 +31,10 @@ async def describe_brokers(admin: Admin) -> dict[str, Any]:
     """The cluster. What the user may not see is null, and named in `notes`. Raises KafkaError."""
     cluster = await admin.describe_cluster()
     notes: list[str] = []
-    features, directories = await asyncio.gather(_features(admin, notes), _log_dirs(admin, notes))
+    shown = [one.node_id for one in cluster.brokers[:MOST_BROKERS]]
+    features, directories, apis = await asyncio.gather(
+        _features(admin, notes), _log_dirs(admin, notes), api_versions(admin, shown, notes)
+    )
     brokers = []
     for one in cluster.brokers[:MOST_BROKERS]:
         configs = await configs_if_known(admin, ConfigResource.broker(one.node_id), notes)
@@ -48,7 +52,13 @@ async def describe_brokers(admin: Admin) -> dict[str, Any]:
         )
     if len(cluster.brokers) > MOST_BROKERS:
         notes.append(f"{len(cluster.brokers) - MOST_BROKERS:,} more brokers are not shown")
-    return {"cluster": cluster.cluster_id, "brokers": brokers, "features": features, "notes": notes}
+    return {
+        "cluster": cluster.cluster_id,
+        "brokers": brokers,
+        "features": features,
+        "apis": apis,
+        "notes": notes,
+    }
 
 
 async def _features(admin: Admin, notes: list[str]) -> list[dict[str, Any]] | None:
@@ -58,7 +68,14 @@ async def _features(admin: Admin, notes: list[str]) -> list[dict[str, Any]] | No
         notes.append(f"features: {line_of(refused)}")
         return None
     return [
-        {"name": name, "level": one.level or 0, "least": one.least, "highest": one.highest}
+        {
+            "name": name,
+            "level": one.level or 0,
+            "least": one.least,
+            "highest": one.highest,
+            "release": release_of(name, one.level),
+            "highest_release": release_of(name, one.highest),
+        }
         for name, one in found.items()
     ]
 

@@ -20,6 +20,8 @@ NOT_AT_START = {
     "ottla.broker.http",  # only the first connection to the HTTP port, which is open by default
     "ottla.broker.telemetry.exposition",
     "ottla.broker.groups.coordinator",  # only where there are groups, or somebody asks for one
+    "ottla.config.created_topics",  # only where ottla.create.topics is set
+    "ottla.broker.catalog.configured_topics",
     "dataclasses",  # compiles several functions for each class: `ottla/plain.py`
     "ottla.broker.api.fetch",  # handlers come with their first request, but for the three of a first produce
     "ottla.broker.api.describe_configs",

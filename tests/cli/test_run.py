@@ -51,6 +51,17 @@ echo tea | {sys.executable} -m ottla produce orders
     assert ended.stdout.splitlines()[-1] == "tea"
 
 
+def test_configured_topics_exist_and_a_wrong_one_is_one_line() -> None:
+    listing = (sys.executable, "-m", "ottla", "topics", "list")
+    ended = ottla("--override", "ottla.create.topics=orders:2", "--", *listing)
+    assert ended.returncode == 0, ended.stderr
+    assert "orders" in ended.stdout
+    ended = ottla("--override", "ottla.create.topics=orders:2,a.b,a_b", "--", *listing)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("ottla: ottla.create.topics: a_b: a_b collides with a.b")
+    assert ended.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("status", [0, 1, 42])
 def test_the_status_is_that_of_the_command(status: int) -> None:
     ended = ottla("--", "sh", "-c", f"exit {status}")

@@ -6,14 +6,17 @@ import pytest
 from kit.fake_broker import FakeCluster
 
 from ottla.client import (
+    LATEST,
     Admin,
     AdminError,
+    ApiVersionRange,
     ClientClosed,
     ConfigChange,
     ConfigResource,
     ErrorCode,
     KafkaError,
     NewTopic,
+    OffsetAndTimestamp,
     TopicPartition,
 )
 from ottla.client.errors import UnsupportedByBroker
@@ -142,12 +145,79 @@ async def test_records_are_deleted_at_each_leader_and_again_where_it_moved(clust
     assert len(answers) == 2
 
 
-async def test_records_of_an_unknown_topic_are_refused_after_the_timeout(cluster):
-    # A pause beyond the timeout: the first failure is the last.
-    async with Admin(cluster.bootstrap, retry_backoff_ms=600_000, retry_backoff_max_ms=600_000) as admin:
+FOR_EVER = {**QUICK, "default_api_timeout_ms": 2**31 - 1}
+"""No test could wait for this timeout."""
+
+
+async def test_records_of_an_unknown_topic_are_refused_soon_and_not_after_the_timeout(cluster):
+    async with Admin(cluster.bootstrap, **FOR_EVER) as admin:
         with pytest.raises(AdminError) as refused:
             await admin.delete_records({TopicPartition("nowhere", 0): 1})
     assert refused.value.errors["nowhere-0"].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert len(cluster.seen(MetadataRequest)) > 2  # a new topic may be on its way
+
+
+async def test_offsets_of_an_unknown_topic_are_refused_at_once(cluster):
+    cluster.add_topic("t", 0)
+    async with Admin(cluster.bootstrap, **FOR_EVER) as admin:
+        before = len(cluster.seen(MetadataRequest))
+        with pytest.raises(KafkaError, match="nowhere: there is no such topic") as refused:
+            await admin.list_offsets({TopicPartition("nowhere", 0): LATEST, TopicPartition("t", 0): LATEST})
+        assert len(cluster.seen(MetadataRequest)) == before + 1
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_offsets_of_an_unknown_partition_are_refused_soon(cluster):
+    cluster.add_topic("t", 0)
+    async with Admin(cluster.bootstrap, **FOR_EVER) as admin:
+        with pytest.raises(KafkaError, match="t-7") as refused:
+            await admin.list_offsets({TopicPartition("t", 7): LATEST})
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_offsets_of_a_partition_that_is_not_known_yet_are_asked_for_again(cluster):
+    cluster.add_topic("t", 0)
+    described = cluster.metadata
+
+    def metadata(request, version):
+        if len(cluster.seen(MetadataRequest)) == 3:
+            cluster.add_topic("t", 0, 0)
+        return described(request)
+
+    cluster.handlers[MetadataRequest] = metadata
+    async with Admin(cluster.bootstrap, **FOR_EVER) as admin:
+        assert await admin.list_offsets({TopicPartition("t", 1): LATEST}) == {
+            TopicPartition("t", 1): OffsetAndTimestamp(0, -1, -1)
+        }
+    assert len(cluster.seen(MetadataRequest)) >= 3
+
+
+async def test_the_apis_of_a_broker_have_names_and_versions(cluster):
+    cluster.versions = {18: (0, 5), 1: (4, 17), 9999: (0, 2), 3: (0, 13)}
+    async with Admin(cluster.bootstrap, **FOR_EVER) as admin:
+        expected = [
+            ApiVersionRange(1, "Fetch", 4, 17),
+            ApiVersionRange(3, "Metadata", 0, 13),
+            ApiVersionRange(18, "ApiVersions", 0, 5),
+            ApiVersionRange(9999, None, 0, 2),
+        ]
+        assert await admin.describe_api_versions() == await admin.describe_api_versions(1) == expected
+        with pytest.raises(KafkaError, match="the cluster has no broker 7 at the moment") as refused:
+            await admin.describe_api_versions(7)
+    assert refused.value.code is ErrorCode.BROKER_NOT_AVAILABLE
+
+
+async def test_a_topic_that_does_not_exist_has_no_description_and_no_configuration(cluster):
+    refusal = DescribeConfigsResponse.DescribeConfigsResult(
+        resource_type=2, resource_name="nowhere", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, configs=[]
+    )
+    cluster.handlers[DescribeConfigsRequest] = lambda request, version: DescribeConfigsResponse(results=[refusal])
+    async with Admin(cluster.bootstrap, **FOR_EVER) as admin:
+        for look_up in (admin.describe_topics(["nowhere"]), admin.describe_configs([ConfigResource.topic("nowhere")])):
+            with pytest.raises(AdminError) as refused:
+                await look_up
+            assert refused.value.errors["nowhere"].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert len(cluster.seen(DescribeConfigsRequest)) == 1
 
 
 async def test_documentation_is_asked_only_of_brokers_that_have_it(cluster):

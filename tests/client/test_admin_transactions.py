@@ -247,7 +247,7 @@ async def test_a_hanging_transaction_is_ended_by_a_marker(scene, admin):
 
 
 async def test_producers_of_a_partition_that_does_not_exist_are_refused_by_its_own_error(scene):
-    async with Admin(scene.cluster.bootstrap, **QUICK, default_api_timeout_ms=50) as admin:
-        with pytest.raises(KafkaError, match="nowhere-0") as refused:
+    async with Admin(scene.cluster.bootstrap, **QUICK, default_api_timeout_ms=2**31 - 1) as admin:
+        with pytest.raises(KafkaError, match="nowhere") as refused:
             await admin.describe_producers([TopicPartition("nowhere", 0)])
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

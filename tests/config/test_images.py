@@ -53,6 +53,28 @@ MAP = "PLAINTEXT:PLAINTEXT,PLAINTEXT_INTERNAL:PLAINTEXT"
 SENT = "PLAINTEXT://localhost:9092,PLAINTEXT_INTERNAL://broker:29092"
 
 
+@pytest.mark.parametrize(
+    ("text", "separator", "names"),
+    [
+        ("orders:3:1,users:1:1:compact", None, ["orders", "users"]),
+        ("orders:3:1\nusers:1:1:compact,delete", "$'\\n'", ["orders", "users"]),
+        ("orders:3:1\nusers:1:1:compact,delete", "\n", ["orders", "users"]),
+        ("orders:3:1 | users:1:1:compact,delete", "|", ["orders", "users"]),
+    ],
+)
+def test_the_topics_of_wurstmeisters_image(text: str, separator: str | None, names: list[str]) -> None:
+    environ = {} if separator is None else {"KAFKA_CREATE_TOPICS_SEPARATOR": separator}
+    config = load(KAFKA_CREATE_TOPICS=text, **environ)
+    assert [topic.name for topic in config.ottla_create_topics] == names
+    assert str(config.origin_of("ottla.create.topics")) == "environment KAFKA_CREATE_TOPICS"
+    assert config.warnings == []
+
+
+def test_a_topic_that_cannot_be_created_is_named_with_its_variable() -> None:
+    with pytest.raises(ConfigError, match=r"Topic1:1:3: there is one broker.*\(environment KAFKA_CREATE_TOPICS\)"):
+        load(KAFKA_CREATE_TOPICS="Topic1:1:3,Topic2:1:1:compact")
+
+
 @pytest.mark.parametrize("prefix", ["KAFKA_", "KAFKA_CFG_"])
 def test_listeners_that_are_only_advertised_are_listened_to_as_in_confluents_image(prefix: str) -> None:
     config = load(**{f"{prefix}ADVERTISED_LISTENERS": SENT, f"{prefix}LISTENER_SECURITY_PROTOCOL_MAP": MAP})
@@ -145,6 +167,11 @@ def test_what_means_nothing_here_is_accepted_in_one_line_that_says_so(variable: 
     assert load(**{variable: ""}).warnings == [] or variable == "KAFKA_ZOOKEEPER_CONNECT"
 
 
+def test_a_separator_of_no_topics_has_no_effect() -> None:
+    (warning,) = load(KAFKA_CREATE_TOPICS_SEPARATOR="|").warnings
+    assert warning.startswith("KAFKA_CREATE_TOPICS_SEPARATOR: no effect without KAFKA_CREATE_TOPICS")
+
+
 def test_variables_of_one_kind_share_a_line() -> None:
     (warning,) = load(KAFKA_HEAP_OPTS="-Xmx1g", KAFKA_JMX_PORT="9101", KAFKA_JMX_HOSTNAME="localhost").warnings
     assert warning.startswith("KAFKA_HEAP_OPTS, KAFKA_JMX_HOSTNAME, KAFKA_JMX_PORT: no effect, there is no JVM")
@@ -168,7 +195,6 @@ def test_several_controllers_are_no_cluster() -> None:
         ("KAFKA_TLS_TYPE", "TLS"),
         ("KAFKA_SSL_KEYSTORE_FILENAME", "TLS"),
         ("KAFKA_DATA_DIR", "KAFKA_LOG_DIRS"),
-        ("KAFKA_CREATE_TOPICS", "ottla topics create"),
         ("HOSTNAME_COMMAND", "KAFKA_ADVERTISED_LISTENERS"),
         ("KAFKA_ADVERTISED_PORT", "KAFKA_ADVERTISED_HOST_NAME"),
     ],

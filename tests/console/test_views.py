@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kit.console_page import ConsolePage, console_page
 
-from ottla.client import Consumer, ShareConsumer
+from ottla.client import Admin, ApiVersionRange, Consumer, ErrorCode, KafkaError, ShareConsumer
+from ottla.console.api_versions import api_versions
+from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.testing import EmbeddedBroker
 
 
@@ -82,6 +84,47 @@ async def test_a_broker_has_directories_features_and_what_is_configured(
     assert [directory["error"] for directory in one["directories"]] == [None]
     assert {"listeners", "log.dirs"} <= {entry["name"] for entry in one["configs"]}
     assert "transaction.version" in {feature["name"] for feature in answer["features"]}
+
+
+async def test_a_broker_has_the_versions_of_its_apis(broker: EmbeddedBroker, page: ConsolePage) -> None:
+    answer = await page.get("brokers")
+    (node,) = [one["id"] for one in answer["brokers"]]
+    apis = {one["name"]: one for one in answer["apis"]}
+    assert list(apis) == sorted(apis)
+    fetch = REGISTRY[ApiKey.FETCH]
+    assert apis["Fetch"] == {
+        "key": 1,
+        "name": "Fetch",
+        "ranges": [{"least": fetch.min_version, "highest": fetch.max_version, "brokers": [node]}],
+    }
+    (metadata,) = [one for one in answer["features"] if one["name"] == "metadata.version"]
+    assert (metadata["level"], metadata["release"], metadata["highest_release"]) == (27, "4.1-IV1", "4.4-IV2")
+    assert {one["release"] for one in answer["features"] if one is not metadata} == {None}
+
+
+async def test_brokers_that_differ_are_named_and_an_unknown_api_has_no_name() -> None:
+    class Versions:
+        async def describe_api_versions(self, node_id: int) -> list[ApiVersionRange]:
+            if node_id == 3:
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
+            more = [ApiVersionRange(9999, None, 0, 0)] if node_id == 2 else []
+            return [ApiVersionRange(1, "Fetch", 4, 16 + node_id), ApiVersionRange(0, "Produce", 3, 13), *more]
+
+    notes: list[str] = []
+    assert await api_versions(cast("Admin", Versions()), [1, 2, 3], notes) == [
+        {
+            "key": 1,
+            "name": "Fetch",
+            "ranges": [
+                {"least": 4, "highest": 17, "brokers": [1]},
+                {"least": 4, "highest": 18, "brokers": [2]},
+            ],
+        },
+        {"key": 0, "name": "Produce", "ranges": [{"least": 3, "highest": 13, "brokers": [1, 2]}]},
+        {"key": 9999, "name": None, "ranges": [{"least": 0, "highest": 0, "brokers": [2]}]},
+    ]
+    (note,) = notes
+    assert note.startswith("API versions of broker 3: ")
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,9 @@ WURSTMEISTER = """
     KAFKA_ADVERTISED_HOST_NAME=broker
     KAFKA_PORT=9092
     KAFKA_ZOOKEEPER_CONNECT=zookeeper:2181
+    KAFKA_CREATE_TOPICS=test:1:1
 """
-"""wurstmeister/kafka: docker-compose-single-broker.yml without KAFKA_CREATE_TOPICS; KAFKA_PORT for this test's port."""
+"""wurstmeister/kafka: docker-compose-single-broker.yml; KAFKA_PORT for this test's port."""
 
 OF_THE_MACHINE = re.compile(r"(?<=:)\d{4,5}\b|(?<=KAFKA_PORT=)\d+")
 
@@ -133,7 +134,7 @@ class Published(BrokerProcess):
         ),
         (CONFLUENT, ["9092", "29092"], ["KAFKA_JMX_HOSTNAME, KAFKA_JMX_PORT: no effect", "KAFKA_CONFLUENT_"]),
         (CONFLUENT_QUICKSTART, ["9092", "29092"], ["zookeeper.connect: no effect", "listeners are not set: listening"]),
-        (WURSTMEISTER, ["9092"], ["zookeeper.connect: no effect"]),
+        (WURSTMEISTER, ["9092"], ["zookeeper.connect: no effect", "created test (1 partition)"]),
     ],
     ids=["apache", "bitnami", "bitnami-older", "confluent", "confluent-quickstart", "wurstmeister"],
 )

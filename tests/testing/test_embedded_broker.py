@@ -77,6 +77,24 @@ def test_records_survive_a_kill() -> None:
         assert values_of(broker.start(), "orders") == [b"tea"]
 
 
+def test_configured_topics_exist_when_it_has_started_and_after_a_reset() -> None:
+    with EmbeddedBroker({"ottla.create.topics": "orders:3,users"}) as broker:
+        broker.admin.create_topic("more")
+        assert sorted(broker.admin.list_topics()) == ["more", "orders", "users"]
+        assert len(broker.admin.describe_topics(["orders"])["orders"].partitions) == 3
+        broker.reset()
+        assert sorted(broker.admin.list_topics()) == ["orders", "users"]
+
+
+def test_a_configured_topic_that_is_refused_refuses_the_start_which_may_be_tried_again() -> None:
+    keys = {"ottla.create.topics": "orders:3", "ottla.max.partitions": 2}
+    broker = EmbeddedBroker(keys)
+    for _ in range(2):
+        with pytest.raises(StartError, match=r"^ottla\.create\.topics: orders:3: "):
+            broker.start()
+    broker.close()
+
+
 def test_a_kill_answers_nobody() -> None:
     with EmbeddedBroker() as broker, Producer(broker.bootstrap_servers, retries=0) as producer:
         producer.send("orders", b"tea").result()

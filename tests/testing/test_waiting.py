@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from ottla import Consumer, Producer, ShareConsumer
+from ottla.client.offsets import LATEST
+from ottla.client.structs import TopicPartition
 from ottla.testing import EmbeddedBroker, NotInTime
 
 
@@ -116,6 +118,62 @@ def test_a_share_group_is_awaited(broker: EmbeddedBroker) -> None:
         reader.join(timeout=30)
         broker.wait_until_consumed(group)
     assert broker.committed(group)
+
+
+def commit(broker: EmbeddedBroker, group: str, topic: str, offset: int) -> None:
+    broker.admin.alter_group_offsets(group, {TopicPartition(topic, 0): offset})
+
+
+def transact(broker: EmbeddedBroker, topic: str, *values: bytes, aborts: bool = False) -> None:
+    with Producer(broker.bootstrap_servers, transactional_id=topic) as producer:
+        producer.begin_transaction()
+        for value in values:
+            producer.send(topic, value)
+        producer.flush()
+        producer.abort_transaction() if aborts else producer.commit_transaction()
+
+
+def test_markers_at_the_end_need_no_commit(broker: EmbeddedBroker) -> None:
+    topic, group = broker.create_topic(), "after-the-records"
+    transact(broker, topic, b"one", b"two")
+    commit(broker, group, topic, 1)
+    with pytest.raises(NotInTime, match=f"has not consumed 2 records of {topic}-0 after"):
+        broker.wait_until_consumed(group, timeout_s=0)
+    commit(broker, group, topic, 2)
+    (end,) = broker.admin.list_offsets({TopicPartition(topic, 0): LATEST}).values()
+    assert end is not None
+    assert end.offset == 3  # after the marker
+    broker.wait_until_consumed(group, timeout_s=0)
+
+
+def test_a_record_between_markers_has_to_be_consumed(broker: EmbeddedBroker) -> None:
+    topic, group = broker.create_topic(), "between-markers"
+    transact(broker, topic, b"one")
+    transact(broker, topic, b"two", aborts=True)
+    for offset in (0, 1, 2):
+        commit(broker, group, topic, offset)
+        with pytest.raises(NotInTime, match=f"of {topic}-0 after"):
+            broker.wait_until_consumed(group, timeout_s=0)
+    commit(broker, group, topic, 3)
+    broker.wait_until_consumed(group, timeout_s=0)
+
+
+def test_a_wait_ends_when_the_last_record_is_committed(broker: EmbeddedBroker) -> None:
+    topic, group = broker.create_topic(), "waits-for-the-last"
+    transact(broker, topic, b"one", b"two")
+    commit(broker, group, topic, 1)
+    later = threading.Timer(0.2, commit, (broker, group, topic, 2))
+    later.start()
+    broker.wait_until_consumed(group)
+    later.join()
+
+
+def test_deleted_records_need_no_commit(broker: EmbeddedBroker) -> None:
+    topic, group = broker.create_topic(), "of-deleted-records"
+    broker.send(topic, b"one", b"two")
+    commit(broker, group, topic, 1)
+    broker.admin.delete_records({TopicPartition(topic, 0): 2})
+    broker.wait_until_consumed(group, timeout_s=0)
 
 
 def test_a_group_without_progress_is_named(broker: EmbeddedBroker) -> None:

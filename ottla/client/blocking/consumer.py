@@ -20,6 +20,7 @@ from ottla.client.consumer_options import ConsumerKeywords
 from ottla.client.errors import ClientClosed
 from ottla.client.groups.listeners import RebalanceListener
 from ottla.client.options import Servers
+from ottla.client.record_limits import check_max_records
 from ottla.client.structs import ConsumerRecord, K, TopicPartition, V
 
 if TYPE_CHECKING:
@@ -161,8 +162,9 @@ class Consumer(ConsumerMethods[K, V]):
         A `ConsumerRecord` is created when it is taken from its sequence; `list(...)` of a sequence can be changed. The
         result has records of `partitions` only, if some are given, and at most `max_records` (None:
         `max_poll_records`); it is empty after the timeout, also if another thread was reading all the time. Raises a
-        partition's error when there is nothing to return.
+        partition's error when there is nothing to return, and ValueError for a `max_records` below 1.
         """
+        check_max_records(max_records)  # here too: a poll that waits for another thread's would return nothing
         self._running()
         self._refuse_in_listener()
         if not self._reading.acquire(timeout=max(0.0, timeout_ms / 1000)):  # -1 would be forever

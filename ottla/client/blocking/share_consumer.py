@@ -16,6 +16,7 @@ from typing import Any, Self, Unpack
 from ottla.client.blocking.loop_thread import LoopThread
 from ottla.client.blocking.twins import ShareConsumerMethods
 from ottla.client.options import Servers
+from ottla.client.record_limits import check_max_records
 from ottla.client.share_consumer_options import ShareConsumerKeywords
 from ottla.client.structs import K, ShareRecord, TopicPartition, V
 from ottla.protocol.api.share_fetch import AcknowledgeType
@@ -91,8 +92,9 @@ class ShareConsumer(ShareConsumerMethods[K, V]):
         Raises RuntimeError without a subscription, and in explicit mode while a record of an earlier poll is not
         acknowledged; CorruptRecords for a batch that is damaged (it is rejected), UndecodableRecord for a record that a
         deserializer refuses (it is released), both after all records before them, and the next poll continues after
-        them; KafkaError when the group or a broker refuses this consumer.
+        them; KafkaError when the group or a broker refuses this consumer; ValueError for a `max_records` below 1.
         """
+        check_max_records(max_records)
         self._note_reader()
         self._running()
         if not self._reading.acquire(timeout=max(0.0, timeout_ms / 1000)):  # -1 would be forever

@@ -12,6 +12,7 @@ from ottla.client.admin import Admin as AsyncAdmin
 from ottla.client.admin_acl_results import Acl, AclFilter
 from ottla.client.admin_group_results import GroupDescription, GroupListing, ShareGroupOffset
 from ottla.client.admin_results import (
+    ApiVersionRange,
     ClusterDescription,
     ConfigEntry,
     ConfigResource,
@@ -402,20 +403,28 @@ class AdminMethods(Twin[AsyncAdmin]):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return, per partition, the first record with that timestamp (ms) or later, None where there is none.
 
-        `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` may be given as a timestamp.
+        `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` may be given as a timestamp. Raises KafkaError,
+        UNKNOWN_TOPIC_OR_PARTITION at once for a topic that does not exist, and soon for a partition.
         """
         return self._await(self._inner.list_offsets(timestamps, read_committed=read_committed))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records before these offsets (-1: all records) and return the new start offset of each partition.
 
-        Raises AdminError by `topic-partition`.
+        Raises AdminError by `topic-partition`; a topic that does not exist is asked for again for half a second.
         """
         return self._await(self._inner.delete_records(before))
 
     def describe_features(self) -> dict[str, FeatureLevels]:
         """Return the features of the cluster by name: their current levels, and those that it supports."""
         return self._await(self._inner.describe_features())
+
+    def describe_api_versions(self, node_id: int | None = None) -> list[ApiVersionRange]:
+        """Return the APIs of a broker, of any by default, with the versions that it accepts; sorted by key.
+
+        For a broker that is not in the cluster, BROKER_NOT_AVAILABLE is raised immediately.
+        """
+        return self._await(self._inner.describe_api_versions(node_id))
 
     def upgrade_features(self, levels: Mapping[str, int], *, validate_only: bool = False) -> None:
         """Raise the levels of features, all of them or none; `validate_only` only checks whether that is possible.

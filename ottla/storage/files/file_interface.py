@@ -218,6 +218,10 @@ class Files(ABC):
     def size(self, path: Path) -> int:
         """The length of a file in bytes."""
 
+    def obstacles(self, path: Path) -> list[tuple[Path, str]]:
+        """What is in a directory and is hidden, with the reason: only the tools hide anything (`readable_files.py`)."""
+        return []
+
     def volume_bytes(self, path: Path) -> tuple[int, int] | None:
         """(all, free for this process) bytes of the volume of a directory; None if unknown."""
         return None

@@ -1,4 +1,4 @@
-"""Names of files and directories, exactly Apache Kafka's (4.1), and the rules for topic names.
+"""Names of files and directories, exactly Apache Kafka's (4.1), and what they say about topics.
 
 A log directory (one entry of `log.dirs`) has
 
@@ -27,6 +27,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.config import topic_names
 from ottla.storage.files import file_interface
 
 MAX_OFFSET = (1 << 63) - 1
@@ -63,20 +64,17 @@ REDO_LOG_FILE = "ottla-redo.log"
 LEADER_EPOCH_CHECKPOINT_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-OFFSETS_TOPIC = "__consumer_offsets"
-"""The topic of groups and committed offsets (Kafka's `Topic.GROUP_METADATA_TOPIC_NAME`)."""
-TRANSACTIONS_TOPIC = "__transaction_state"
-"""The topic of transactional ids (Kafka's `Topic.TRANSACTION_STATE_TOPIC_NAME`)."""
-SHARE_GROUP_STATE_TOPIC = "__share_group_state"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_GROUP_STATE_TOPIC})
-"""Topics that coordinators write and clients do not."""
+CLUSTER_METADATA_TOPIC = topic_names.CLUSTER_METADATA_TOPIC
+OFFSETS_TOPIC = topic_names.OFFSETS_TOPIC
+TRANSACTIONS_TOPIC = topic_names.TRANSACTIONS_TOPIC
+SHARE_GROUP_STATE_TOPIC = topic_names.SHARE_GROUP_STATE_TOPIC
+INTERNAL_TOPICS = topic_names.INTERNAL_TOPICS
+MAX_TOPIC_NAME_CHARACTERS = topic_names.MAX_TOPIC_NAME_CHARACTERS
+topic_name_problem = topic_names.topic_name_problem
 
-MAX_TOPIC_NAME_CHARACTERS = 249
 MAX_FILE_NAME_BYTES = 255
 MAX_PARTITION = (1 << 31) - 1
 
-_LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,9})")
 _MARKED_DIRECTORY = re.compile(r"(?P<stem>.+)\.(?P<unique>[0-9a-f]{32})")
 _OFFSET_FILE = re.compile(r"(?P<offset>[0-9]{20})(?P<suffix>\.[a-z].*)")
@@ -203,19 +201,6 @@ def _parse_topic_partition(name: str) -> TopicPartition | None:
     if match is None or int(match["partition"]) > MAX_PARTITION or topic_name_problem(match["topic"]) is not None:
         return None
     return TopicPartition(match["topic"], int(match["partition"]))
-
-
-def topic_name_problem(name: str) -> str | None:
-    """The reason why `name` cannot be a topic, in one line; None when it can be one. Kafka's `Topic.validate`."""
-    if not name:
-        return "Topic name is invalid: the empty string is not allowed"
-    if name in {".", ".."}:
-        return "Topic name is invalid: '.' and '..' are not allowed"
-    if len(name) > MAX_TOPIC_NAME_CHARACTERS:
-        return f"Topic name is invalid: it has {len(name)} characters, the limit is {MAX_TOPIC_NAME_CHARACTERS}"
-    if _LEGAL_TOPIC_NAME.fullmatch(name) is None:
-        return f"Topic name is invalid: {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
-    return None
 
 
 def may_collide(topic: str) -> bool:

@@ -109,6 +109,9 @@ class Redone(Files):
     def is_directory(self, path: Path) -> bool:
         return self._files.is_directory(path)
 
+    def obstacles(self, path: Path) -> list[tuple[Path, str]]:
+        return self._files.obstacles(path)
+
     def modified_ms(self, path: Path) -> int:
         return self._files.modified_ms(path)
 

@@ -8,7 +8,8 @@ Order, so that a crash anywhere leaves a directory that a start, or another repa
 3. what an interrupted replacement or write has left is finished or removed, as a start does (`leftovers.py`);
 4. checkpoints and other small files that cannot be read, or say more than the logs hold, are rewritten;
 5. logs: the recovery point is lowered to where the first finding is, then `recovery.open_log` does what it does after a
-   crash. What is after damage is quarantined as `<base>.log.corrupt-<ms>`, and said: no sound batch is thrown away;
+   crash. What is after damage is quarantined as `<base>.log.corrupt-<ms>`, and said: no sound batch is thrown away. A
+   partition in which something is no file (`readable_files.py`) is left as it is: its records may be there;
 6. the metadata log, by the `MetadataMender`, which knows its records.
 
 A repair of a sound directory does nothing, and neither does a second repair. Only the command line calls.
@@ -168,8 +169,14 @@ class Repair:
 
     # -- what was found
 
+    def _is_obstructed(self, path: Path) -> bool:
+        """Whether something in a partition's directory is hidden: nothing of it may be mended then."""
+        return self._files.is_directory(path) and bool(self._files.obstacles(path))
+
     def _remember(self, finding: Finding) -> None:
         path = finding.path
+        if path in {one for one, _ in self._files.obstacles(path.parent)}:
+            return
         if path.parent == self._directory:
             # A row that says too much has an offset; a file that cannot be read has none.
             self._broken[path.name] = self._broken.get(path.name, False) or finding.offset is None
@@ -219,6 +226,8 @@ class Repair:
                 if name.endswith(layout.TEMPORARY_SUFFIX) and not self._files.is_directory(path):
                     mends.append(Mend(path, "an unfinished file is removed", partial(self._remove, path)))
         for path in self.verification.partition_directories():
+            if self._is_obstructed(path):
+                continue
             present = self._files.list_directory(path)
             left = [one for one in present if one.endswith(_LEFT_OVER) and not self._files.is_directory(path / one)]
             orphans = self._indexes_without_log(path)
@@ -260,7 +269,7 @@ class Repair:
         topic_ids = {} if self._metadata is None else self._metadata.topic_ids()
         for path in self.verification.partition_directories():
             parsed = layout.parse_partition_directory(path.name)
-            if parsed is None:
+            if parsed is None or self._is_obstructed(path):
                 continue
             one = parsed.topic_partition
             found = self._found.get(one, _Found())
@@ -271,7 +280,8 @@ class Repair:
                 if not self._metadata.is_readable(found.has_damaged_batches):
                     continue
             mends.extend(self._log(path, one, found, checkpoints))
-        if self._metadata is not None and self._only is None:
+        is_obstructed = self._is_obstructed(self._directory / str(METADATA))
+        if self._metadata is not None and self._only is None and not is_obstructed:
             found = self._found.get(METADATA, _Found())
             mends.extend(self._metadata.mends(found.has_damaged_batches))
         return mends

@@ -33,7 +33,7 @@ from ottla.storage.recovery.missing_offsets import gaps_before
 from ottla.storage.tools.metadata_topics import MetadataTopics, metadata_topics
 from ottla.storage.tools.missing_files import missing, strays
 from ottla.storage.tools.redone import Redone
-from ottla.storage.tools.verify_findings import Counts, Finding, Progress, Promises, Severity
+from ottla.storage.tools.verify_findings import Counts, Finding, Progress, Promises, Severity, obstacles
 from ottla.storage.tools.verify_log import PartitionVerification
 
 __all__ = ["Counts", "Finding", "NothingToVerify", "Severity", "Verification"]
@@ -155,6 +155,7 @@ class Verification:
         is_served = not was_clean and self._files.is_locked_elsewhere(self._directory / layout.LOCK_FILE)
         yield from self._redo_log(was_clean=was_clean)
         if self._is_whole:
+            yield from obstacles(self._files, self._directory)
             yield from self._small_files()
         self.metadata = reported = metadata_topics(self._files, self._directory)
         if self._is_whole and reported is not None:

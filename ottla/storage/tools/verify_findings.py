@@ -10,10 +10,11 @@ The severity of a finding:
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.storage.files.files import Files
 from ottla.storage.recovery.missing_offsets import ANYWHERE
 
 Progress = Callable[[int], None]
@@ -36,6 +37,12 @@ class Finding(NamedTuple):
     problem: str
     position: int | None = None
     offset: int | None = None
+
+
+def obstacles(files: Files, directory: Path) -> Iterator[Finding]:
+    """What is no file, or cannot be read as one, under the name of a file."""
+    for path, words in files.obstacles(directory):
+        yield Finding(Severity.DAMAGE, path, f"{words}: it is left out of everything below, and no repair changes it")
 
 
 class Counts:

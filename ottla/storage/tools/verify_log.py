@@ -24,7 +24,7 @@ from ottla.storage.recovery.missing_offsets import cleaned_before
 from ottla.storage.segment.damage import checksum_matches, sound_batch_behind
 from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
 from ottla.storage.tools.verify_epochs import EpochCheck
-from ottla.storage.tools.verify_findings import Counts, Finding, Progress, Promises, Severity
+from ottla.storage.tools.verify_findings import Counts, Finding, Progress, Promises, Severity, obstacles
 from ottla.storage.tools.verify_index import OffsetIndexCheck, TimeIndexCheck
 from ottla.storage.tools.verify_transactions import TransactionCheck
 
@@ -63,6 +63,7 @@ class PartitionVerification:
 
     def run(self) -> Iterator[Finding]:
         """Every finding. Raises OSError."""
+        yield from obstacles(self._files, self._directory)
         if not self._bases:
             yield Finding(Severity.NOTE, self._directory, "no segment (no .log file)")
         self.log_end_offset = self._bases[0] if self._bases else 0
@@ -262,6 +263,7 @@ class PartitionVerification:
     # --- other files -------------------------------------------------------------------------------------------------
 
     def _other_files(self) -> Iterator[Finding]:
+        hidden = {path for path, _ in self._files.obstacles(self._directory)}
         for name in self._names:
             path = self._directory / name
             found = layout.parse_offset_file(name)
@@ -275,6 +277,7 @@ class PartitionVerification:
                 found is not None
                 and found.suffix in (layout.INDEX_SUFFIX, layout.TIME_INDEX_SUFFIX)
                 and found.offset not in self._bases
+                and layout.log_file(self._directory, found.offset) not in hidden
             ):
                 # An interrupted deletion leaves it: the `.log` is renamed first.
                 severity = Severity.DAMAGE if self._promises.was_clean else Severity.UNSURE
