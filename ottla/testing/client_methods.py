@@ -6,6 +6,7 @@ By the bundled client, as any other program would; the clients are made when a m
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -38,6 +39,8 @@ class ClientMethods(ABC):
         self._client_options = dict(client_options or {})
         self._admin: Admin | None = None
         self._producer: Producer | None = None
+        self._making = threading.Lock()
+        """Held while one of the two is made, or taken to be closed: threads share them."""
 
     @property
     @abstractmethod
@@ -47,11 +50,12 @@ class ClientMethods(ABC):
     @property
     def admin(self) -> Admin:
         """A blocking `ottla.Admin` that is connected to it; it is closed when the broker ends."""
-        if self._admin is None:
-            from ottla.client.blocking import Admin
+        from ottla.client.blocking import Admin
 
-            self._admin = Admin(self._options())
-        return self._admin
+        with self._making:
+            if self._admin is None:
+                self._admin = Admin(self._options())
+            return self._admin
 
     def create_topic(
         self, name: str | None = None, *, partitions: int = 1, configs: Mapping[str, str | None] | None = None
@@ -74,12 +78,9 @@ class ClientMethods(ABC):
 
         The topic is created if it does not exist, unless `auto.create.topics.enable` is false.
         """
-        if self._producer is None:
-            from ottla.client.blocking import Producer
-
-            self._producer = Producer(self._options())
+        producer = self._writer()
         deliveries = [
-            self._producer.send(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+            producer.send(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
             for value in values
         ]
         return [delivery.result() for delivery in deliveries]
@@ -185,11 +186,20 @@ class ClientMethods(ABC):
 
     # -- inside
 
+    def _writer(self) -> Producer:
+        from ottla.client.blocking import Producer
+
+        with self._making:
+            if self._producer is None:
+                self._producer = Producer(self._options())
+            return self._producer
+
     def _close_clients(self) -> None:
-        admin, self._admin = self._admin, None
+        with self._making:
+            admin, self._admin = self._admin, None
+            producer, self._producer = self._producer, None
         if admin is not None:
             admin.close()
-        producer, self._producer = self._producer, None
         if producer is not None:
             producer.close()
 
