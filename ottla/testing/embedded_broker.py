@@ -10,6 +10,7 @@ Every method blocks: a coroutine calls those that wait for clients by `await asy
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from datetime import timedelta
@@ -162,10 +163,14 @@ class EmbeddedBroker(ClientMethods, FaultMethods):
         """Move its clock forward: timeouts, sessions and retention happen as if the time had passed.
 
         Returns when everything that is due by then has been done, such as the deletion of old records. The clocks of
-        clients stay as they are: a record that a client sends has its own time. Raises ValueError for a negative time,
-        NotInTime if the work does not end, and RuntimeError if the broker does not run.
+        clients stay as they are: a record that a client sends has its own time. Raises ValueError for a negative time
+        and for more than 1,000 years in all, NotInTime if the work does not end, and RuntimeError if the broker does
+        not run.
         """
-        ms = round((seconds.total_seconds() if isinstance(seconds, timedelta) else seconds) * 1000)
+        given_s = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+        if not math.isfinite(given_s):
+            raise ValueError(f"a clock cannot be moved by {given_s} s")
+        ms = round(given_s * 1000)
         self._running.call(partial(_move, self._clock, ms))
         wait_until(lambda: self._running.call(_work_left), TIMEOUT_S)
 
