@@ -92,11 +92,22 @@ class ClientMethods(ABC):
         example for a topic that does not exist.
         """
         with self._reader(topic, isolation_level) as consumer:
+            return _read_to(consumer, consumer.end_offsets(consumer.assignment()))
+
+    def last_records(self, topic: str, most: int, last: int) -> tuple[list[ConsumerRecord], int]:
+        """As `records`; of a topic with more than `most` offsets only the `last` ones of each partition. Also returns
+        how many offsets were passed over. Raises KafkaError.
+        """
+        with self._reader(topic, "read_uncommitted") as consumer:
+            starts = consumer.beginning_offsets(consumer.assignment())
             ends = consumer.end_offsets(consumer.assignment())
-            found: list[ConsumerRecord] = []
-            while not all(consumer.has_reached(partition, end) for partition, end in ends.items()):
-                found += _some(consumer)
-        return _sorted(one for one in found if one.offset < ends[TopicPartition(one.topic, one.partition)])
+            before = 0
+            if sum(ends[one] - start for one, start in starts.items()) > most:
+                for one, start in starts.items():
+                    begins = max(start, ends[one] - last)
+                    consumer.seek(one, begins)
+                    before += begins - start
+            return _read_to(consumer, ends), before
 
     def wait_for_records(
         self,
@@ -245,6 +256,13 @@ class ClientMethods(ABC):
         partitions = [TopicPartition(name, one.partition) for name in described for one in described[name].partitions]
         found = self.admin.list_offsets(dict.fromkeys(partitions, LATEST))
         return {one: 0 if place is None else place.offset for one, place in found.items()}
+
+
+def _read_to(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> list[ConsumerRecord]:
+    found: list[ConsumerRecord] = []
+    while not all(consumer.has_reached(partition, end) for partition, end in ends.items()):
+        found += _some(consumer)
+    return _sorted(one for one in found if one.offset < ends[TopicPartition(one.topic, one.partition)])
 
 
 def _some(consumer: Consumer) -> list[ConsumerRecord]:
