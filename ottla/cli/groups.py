@@ -7,13 +7,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
 from ottla.cli import suggestions
 from ottla.cli.admin import TIMEOUT_MS, with_admin
 from ottla.cli.client_options import bootstrap_server
+from ottla.cli.client_properties import options_of
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
 from ottla.cli.parameters import NAME, Choice, Option
@@ -30,6 +31,14 @@ _T = TypeVar("_T")
 MEMBER_ID_WITH_DASH = re.compile("-[A-Za-z0-9_-]{21}")
 WHY_TIMEOUT_MS = 8_000
 """Shorter than other commands wait: `why` reports that a group has no coordinator."""
+READER: Final[dict[str, object]] = {
+    "isolation_level": "read_committed",
+    "auto_offset_reset": "earliest",
+    "max_partition_fetch_bytes": 64 * 1024,  # one record is enough
+    "group_id": None,
+    "group_instance_id": None,
+}
+"""Of the consumer of `why`, whatever the file says: with a group.id of the file it would commit for that group."""
 
 STATES = (
     *("Stable", "Empty", "Dead", "PreparingRebalance", "CompletingRebalance"),
@@ -138,10 +147,14 @@ def why(group_id: str, servers: str, as_json: bool) -> None:
       ottla groups why billing
     """
 
+    from ottla.client import Consumer
+    from ottla.client.consumer_options import ConsumerOptions
     from ottla.diagnosis.findings import findings_about
 
+    options = {**options_of(ConsumerOptions, servers, {"client_id": "ottla-groups"}), **READER}
+
     async def look(admin: Admin) -> list[Finding]:
-        return await findings_about(admin, group_id)
+        return await findings_about(admin, group_id, lambda: Consumer(servers, **options))
 
     findings = work_on_groups(servers, look, timeout_ms=WHY_TIMEOUT_MS)
     with closed_pipe_ends_quietly():

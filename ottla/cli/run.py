@@ -71,6 +71,9 @@ def run(
     from ottla.testing import EmbeddedBroker
 
     wanted = [_topic(text) for text in topics]
+    for name in variables:
+        if not name or "=" in name:
+            raise WrongOption(f"--variable {name!r}: must be the name of a variable, such as BROKERS")
     try:
         with _warnings_are_shown(), EmbeddedBroker(split_overrides(overrides)) as broker:
             with client_errors():
@@ -127,7 +130,8 @@ def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     """Let the command decide what ends it: Ctrl-C reaches it from the terminal, SIGTERM and SIGHUP are passed on.
 
     The result takes the process of the command; signals before that are passed on then. Handlers are set before the
-    command starts, and are functions, since a command inherits signals that are ignored.
+    command starts, and are functions, since a command inherits signals that are ignored. For the same reason a signal
+    that is ignored already stays so: `nohup` means the command, too.
     """
     processes: list[subprocess.Popen[bytes]] = []
     early: list[int] = []
@@ -144,7 +148,11 @@ def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
             process.send_signal(number)
 
     handlers = {signal.SIGINT: _leave_it_to_the_command, signal.SIGTERM: pass_on, signal.SIGHUP: pass_on}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in handlers.items()
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield started
     finally:

@@ -38,6 +38,12 @@ CONSUMER_DEFAULTS: Mapping[str, object] = {
     "max_partition_fetch_bytes": PARTITION_FETCH_BYTES,
     "max_poll_records": 500,
 }
+OF_NO_GROUP: Mapping[str, object] = {"group_id": None, "group_instance_id": None, "enable_auto_commit": False}
+"""Of all consumers, whatever the user's file says: it may be the file of an application, and a reading of the console
+would commit offsets for the application's group.
+"""
+OF_NO_TRANSACTION: Mapping[str, object] = {"transactional_id": None}
+"""Of the producer, for the same reason: one with the application's transactional.id would fence the application."""
 PRODUCER_DEFAULTS: Mapping[str, object] = {
     "client_id": "ottla-console",
     "max_block_ms": ADMIN_TIMEOUT_MS,
@@ -80,7 +86,7 @@ class Clients:
         """The Producer. Raises as `admin`."""
         async with self._starting:
             if self._producer is None:
-                producer = Producer(self.servers, **self._settings.producer)
+                producer = Producer(self.servers, **{**self._settings.producer, **OF_NO_TRANSACTION})
                 await producer.start()
                 self._producer = producer
             return self._producer
@@ -117,7 +123,7 @@ class Clients:
             await admin.close()
 
     def _options(self, isolation_level: str) -> dict[str, Any]:
-        return {**self._settings.consumer, "isolation_level": isolation_level}
+        return {**self._settings.consumer, **OF_NO_GROUP, "isolation_level": isolation_level}
 
 
 class TooManyTails(Exception):

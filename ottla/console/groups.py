@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from ottla.client import Admin, KafkaError
-from ottla.console.clients import line_of
+from ottla.console.clients import Clients, line_of
 from ottla.console.web_server import BadRequest
 from ottla.diagnosis.findings import findings_about
 from ottla.diagnosis.group_facts import WITHOUT_COORDINATOR, describe_if_there, is_share, view_group
@@ -46,9 +47,10 @@ async def list_groups(admin: Admin) -> dict[str, Any]:
     }
 
 
-async def describe_group(admin: Admin, group_id: str) -> dict[str, Any]:
+async def describe_group(clients: Clients, group_id: str) -> dict[str, Any]:
     """A group in full, with findings. Raises BadRequest if there is none, KafkaError."""
-    view, findings = await asyncio.gather(_view(admin, group_id), findings_about(admin, group_id))
+    admin, open_reader = await clients.admin(), partial(clients.reading, "read_committed")
+    view, findings = await asyncio.gather(_view(admin, group_id), findings_about(admin, group_id, open_reader))
     return {
         **view,
         "findings": [{"weight": one.weight.name.lower(), "text": one.text, "remedy": one.remedy} for one in findings],

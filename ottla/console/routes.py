@@ -82,7 +82,7 @@ class Routes:
             case ("groups",):
                 return _json(await groups.list_groups(await self._clients.admin()))
             case ("groups", group_id):
-                return _json(await groups.describe_group(await self._clients.admin(), group_id))
+                return _json(await groups.describe_group(self._clients, group_id))
             case ("brokers",):
                 return _json(await brokers.describe_brokers(await self._clients.admin()))
         raise BadRequest(HTTPStatus.NOT_FOUND, "there is no such path")

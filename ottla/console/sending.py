@@ -68,6 +68,7 @@ def _headers(given: object) -> list[tuple[str, bytes | None]]:
     for pair in given:
         if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise refuse("a header must be a pair of a name and a value")
+        _bytes_of(f"the name of header {pair[0][:40]!r}", {"text": pair[0]})
         headers.append((pair[0], _bytes_of(f"header {pair[0][:40]!r}", pair[1])))
     return headers
 

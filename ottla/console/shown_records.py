@@ -4,7 +4,7 @@ A key, a value or a header is one of
 
     null                                          null: a value of null is a tombstone in a compacted topic
     {"text": "…", "bytes": 5}                     UTF-8; `"cut": true` if this is its beginning
-    {"base64": "…", "bytes": 4}                   anything else, also cut
+    {"base64": "…", "bytes": 4}                   anything else, also cut; control codes, too
     with "json": true                             text that is a JSON object or array, and not cut
 
 Numbers that JavaScript would round (offsets and times above 2**53) are not expected of a topic that people look at.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import Any
 
 from ottla.client import ConsumerRecord
@@ -23,6 +24,8 @@ SHORT_BYTES = 600
 LONG_BYTES = 1024 * 1024
 """Of one record that is shown in full."""
 MOST_HEADERS = 50
+_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202d\u202e]")
+"""Control codes, and the two overrides of the direction of writing: "yek" on the screen would be "key" in the record."""
 
 
 def shown_bytes(data: bytes | None, limit: int = SHORT_BYTES) -> dict[str, Any] | None:
@@ -76,14 +79,14 @@ class Search:
 
 
 def _text(data: bytes, limit: int) -> str | None:
-    """The beginning as text, without half a character at its end; None if it is not UTF-8, or has control codes."""
+    """The beginning as text, without half a character at its end; None if it is not UTF-8, or has what _NO_TEXT finds."""
     try:
         text = data[:limit].decode()
     except UnicodeDecodeError as error:
         if len(data) <= limit or error.reason != "unexpected end of data":
             return None
         text = data[: error.start].decode()
-    return None if any(ord(one) < 32 and one not in "\t\n\r" for one in text) else text
+    return None if _NO_TEXT.search(text) else text
 
 
 def _is_json(data: bytes) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,7 +29,13 @@ MAX_CONNECTIONS = 64
 REQUEST_TIMEOUT_S = 15.0
 """For a head that is begun and its body. A connection may be idle for as long, too: browsers open another one."""
 WRITE_TIMEOUT_S = 15.0
+LINGER_TIMEOUT_S = 2.0
+"""How long the rest of a refused request is read and forgotten."""
 _END_OF_HEAD = b"\r\n\r\n"
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""Of a header (RFC 9110, `token`)."""
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""In no header: a line feed alone would begin another one for some programs (RFC 9112, 2.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,7 @@ class WebServer:
                 request = await read_request(reader)
         except BadRequest as refused:
             await self._write(writer, refusal(refused), keeps_alive=False)
+            await _linger(reader, writer)
             return False
         if request is None:
             return False
@@ -175,6 +183,17 @@ class WebServer:
                 await writer.drain()
 
 
+async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read and forget what the peer still sends: a connection that is closed with unread bytes is reset, and the peer
+    may lose the answer (RFC 9112, 9.6).
+    """
+    writer.write_eof()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_TIMEOUT_S):
+            while await reader.read(MAX_HEAD_BYTES):
+                pass
+
+
 async def read_request(reader: asyncio.StreamReader) -> Request | None:
     """The next request of a connection; None at its end. Raises BadRequest."""
     try:
@@ -188,16 +207,18 @@ async def read_request(reader: asyncio.StreamReader) -> Request | None:
         raise BadRequest(HTTPStatus.BAD_REQUEST, "the connection ended inside of a head") from None
     first, *rest = head.decode("latin-1").split("\r\n")
     words = first.split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[1].startswith("/"):
+    if len(words) != 3 or words[2] not in ("HTTP/1.1", "HTTP/1.0") or not words[1].startswith("/"):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is not a request of HTTP/1.1")
     headers: dict[str, str] = {}
     for line in rest[:-2]:
         name, colon, value = line.partition(":")
-        if not colon or name != name.strip() or name.lower() in headers:
+        if not colon or not _NAME.fullmatch(name) or _CONTROL.search(value) or name.lower() in headers:
             raise BadRequest(HTTPStatus.BAD_REQUEST, "a header is malformed, or there twice")
         headers[name.lower()] = value.strip()
     if "transfer-encoding" in headers:
         raise BadRequest(HTTPStatus.LENGTH_REQUIRED, "bodies in chunks are not supported")
+    if words[2] == "HTTP/1.0":
+        headers["connection"] = "close"  # its clients wait for the end of the connection
     path, query = _target(words[1])
     return Request(words[0], path, query, headers, await _body(reader, headers.get("content-length", "0")))
 

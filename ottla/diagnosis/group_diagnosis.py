@@ -85,10 +85,14 @@ class PartitionFacts:
     stable_end: int
     end: int
     owner: str | None = None
+    is_owner_static: bool = False
+    """Whether it has a group.instance.id: then it stays a member for its session when it ends."""
     open_transactions: tuple[OpenTransaction, ...] = ()
     pending_by: tuple[str, ...] | None = None
     """The transactional ids of open transactions, one of which has committed an offset that does not count yet; None
     if there is no such offset."""
+    has_only_ends: bool = False
+    """Between the committed offset and the last stable one are only ends of transactions and aborted records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,16 +278,24 @@ def _about_partition(facts: GroupFacts, one: PartitionFacts, is_read: bool) -> I
         yield Finding(Weight.FINE, "read to its end")
     if one.pending_by is not None:
         yield _pending(one.pending_by)
-    if position < one.end and one.stable_end < one.end and position >= one.stable_end:
+    if one.stable_end < one.end and (one.has_only_ends or one.stable_end <= position < one.end):
         yield held_back(one)
+    if one.has_only_ends:
+        yield Finding(
+            Weight.FINE,
+            f"read to its end: from {position:,} on are only ends of transactions and aborted records, "
+            "which count as lag",
+        )
     elif one.committed is not None and one.start <= position < one.stable_end and is_read and one.owner is not None:
         waiting = one.stable_end - position
+        number = one.name.rpartition("-")[2]
+        has_ended = "has ended and its session has not, or " if one.is_owner_static else ""
         yield Finding(
             Weight.PERHAPS,
             f"{counted(waiting, 'record')} from {position:,} on {'waits' if waiting == 1 else 'wait'}, "
             f"and {one.owner} has it",
-            f"that consumer is slow, paused, stuck or fails at this record: `ottla consume {one.topic} --partition "
-            f"{one.name.rpartition('-')[2]} --offset {position} --max-messages 1`",
+            f"that consumer {has_ended}is slow, paused, stuck or fails at this record: "
+            f"`ottla consume {one.topic} --partition {number} --offset {position} --max-messages 1`",
         )
 
 
@@ -335,6 +347,8 @@ def _pending(transactional_ids: Sequence[str]) -> Finding:
 
 
 def _lag(one: PartitionFacts) -> int:
+    if one.has_only_ends:
+        return one.end - one.stable_end
     return max(0, one.end - max(one.committed if one.committed is not None else one.start, one.start))
 
 

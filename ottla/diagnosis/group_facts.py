@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from ottla.diagnosis.group_diagnosis import GroupFacts, MemberFacts, OpenTransaction, PartitionFacts
 from ottla.diagnosis.streams_partitions import STREAMS, with_partitions
+from ottla.diagnosis.unread import without_records
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         OffsetAndTimestamp,
         TopicPartition,
     )
+    from ottla.diagnosis.unread import OpenReader
 
 SHARE = "share"
 """The type of share groups."""
@@ -144,13 +146,16 @@ async def edges_of(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[T
     return {one: Edges(offset(starts, one), offset(stable_ends, one), offset(ends, one)) for one in asked}
 
 
-async def facts_of(admin: Admin, group_id: str, description: GroupDescription | None) -> GroupFacts:
+async def facts_of(
+    admin: Admin, group_id: str, description: GroupDescription | None, open_reader: OpenReader
+) -> GroupFacts:
     """Return the facts that `diagnose` needs."""
     view = await view_group(admin, group_id, description)
     existing = sorted({one.topic for one in view.edges})
     transactions = await open_transactions(admin, view.edges)
     unstable = await admin.find_unstable_group_offsets(group_id, view.edges) if view.edges else []
     writers = await _writers_of_offsets(admin, group_id) if unstable else ()
+    read = await without_records(open_reader, _behind(view))
     return GroupFacts(
         group_id=group_id,
         state=description.state if description is not None else None,
@@ -166,8 +171,10 @@ async def facts_of(admin: Admin, group_id: str, description: GroupDescription | 
                 stable_end=edges.stable_end,
                 end=edges.end,
                 owner=member_name(view.owners[one]) if one in view.owners else None,
+                is_owner_static=one in view.owners and view.owners[one].group_instance_id is not None,
                 open_transactions=transactions.get(one, ()),
                 pending_by=writers if one in unstable else None,
+                has_only_ends=one in read,
             )
             for one, edges in sorted(view.edges.items())
         ),
@@ -177,6 +184,15 @@ async def facts_of(admin: Admin, group_id: str, description: GroupDescription | 
         retention_minutes=await _retention_minutes(admin),
         other_groups=tuple(one.group_id for one in await admin.list_groups()) if description is None else (),
     )
+
+
+def _behind(view: GroupView) -> dict[TopicPartition, tuple[int, int]]:
+    """The partitions where the group has a lag: from its committed offset to the last stable offset."""
+    return {
+        one: (place.offset, view.edges[one].stable_end)
+        for one, place in view.committed.items()
+        if one in view.edges and view.edges[one].start <= place.offset < view.edges[one].stable_end
+    }
 
 
 def member_name(member: MemberDescription) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, TypeVar
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.broker.process import new_event_loop
 from ottla.broker.server import Server
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ottla.storage.files.clock import Clock
 
 T = TypeVar("T")
+NOT_RUNNING: Final = "the broker does not run: use `with`, or call start()"
+FORKED: Final = "the broker runs in the process from which this one was forked: only its address is here"
 
 
 class BrokerThread:
@@ -30,8 +33,8 @@ class BrokerThread:
         self._clock = clock
         self._make_gate = make_gate
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._end: asyncio.Future[bool] | None = None
-        """Its result is whether the stop is clean."""
+        self._end: Future[bool] = Future()
+        """Its result is whether the stop is clean. The first one who asks decides."""
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="ottla-broker", daemon=True)
         self._pid = os.getpid()
@@ -51,8 +54,22 @@ class BrokerThread:
         """As `stop`, by `Server.abandon`."""
         self._finish(clean=False)
 
+    @property
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """The (host, port) of each listener by its name, also in a forked process. The first one is for clients."""
+        assert self.server is not None
+        return self.server.addresses
+
     def call(self, step: Callable[[Server], T]) -> T:
-        """The result of `step`, which runs on the broker's thread. Raises what it raises."""
+        """The result of `step`, which runs on the broker's thread.
+
+        Raises what it raises, and RuntimeError if the broker ends first, as another thread may want it, or belongs to
+        the process from which this one was forked.
+        """
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                "the broker runs in the process from which this one was forked: only its address is here"
+            )
         loop, server = self._loop, self.server
         assert loop is not None
         assert server is not None
@@ -64,7 +81,12 @@ class BrokerThread:
             except BaseException as error:  # it belongs to the caller that waits
                 result.set_exception(error)
 
-        loop.call_soon_threadsafe(run)
+        with suppress(RuntimeError):  # the loop is closed: the broker has ended
+            loop.call_soon_threadsafe(run)
+        either: tuple[Future[Any], ...] = (result, self._ended)
+        wait(either, return_when=FIRST_COMPLETED)
+        if not result.done():
+            raise RuntimeError(NOT_RUNNING)
         return result.result()
 
     def forget_templates(self) -> None:
@@ -72,21 +94,17 @@ class BrokerThread:
         self.call(lambda server: server.node.services.validity.change())
 
     def _finish(self, *, clean: bool) -> None:
-        loop = self._loop
-        if loop is None or self._ended.done() or os.getpid() != self._pid:  # a forked process has no such thread
+        if self._thread.ident is None or os.getpid() != self._pid:  # a forked process has no such thread
             return
-        loop.call_soon_threadsafe(self._ask_to_end, clean)
-        self._ended.result()
-        self._thread.join()
-
-    def _ask_to_end(self, clean: bool) -> None:
-        if self._end is not None and not self._end.done():
+        with suppress(InvalidStateError):  # it was asked to end before
             self._end.set_result(clean)
+        self._thread.join()
+        self._ended.result()
 
     def _run(self) -> None:
         loop = self._loop = new_event_loop()
         try:
-            loop.run_until_complete(self._serve(loop))
+            loop.run_until_complete(self._serve())
         except BaseException as error:  # it belongs to the thread that waits for the start or the end
             if not self._started.done():
                 self._ended.set_result(None)
@@ -98,12 +116,11 @@ class BrokerThread:
         finally:
             loop.close()
 
-    async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._end = loop.create_future()
+    async def _serve(self) -> None:
         server = self.server = Server(self._config, clock=self._clock, make_gate=self._make_gate)
         await server.start()
         self._started.set_result(None)
-        if await self._end:
+        if await asyncio.wrap_future(self._end):
             await server.stop()
         else:
             await server.abandon()

@@ -6,6 +6,7 @@ By the bundled client, as any other program would; the clients are made when a m
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -42,6 +43,8 @@ class ClientMethods(ABC):
         self._client_options = dict(client_options or {})
         self._admin: Admin | None = None
         self._producer: Producer | None = None
+        self._making = threading.Lock()
+        """Held while one of the two is made, or taken to be closed: threads share them."""
 
     @property
     @abstractmethod
@@ -51,11 +54,12 @@ class ClientMethods(ABC):
     @property
     def admin(self) -> Admin:
         """A blocking `ottla.Admin` that is connected to it; it is closed when the broker ends."""
-        if self._admin is None:
-            from ottla.client.blocking import Admin
+        from ottla.client.blocking import Admin
 
-            self._admin = Admin(self._options())
-        return self._admin
+        with self._making:
+            if self._admin is None:
+                self._admin = Admin(self._options())
+            return self._admin
 
     def create_topic(
         self, name: str | None = None, *, partitions: int = 1, configs: Mapping[str, str | None] | None = None
@@ -78,12 +82,9 @@ class ClientMethods(ABC):
 
         The topic is created if it does not exist, unless `auto.create.topics.enable` is false.
         """
-        if self._producer is None:
-            from ottla.client.blocking import Producer
-
-            self._producer = Producer(self._options())
+        producer = self._writer()
         deliveries = [
-            self._producer.send(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+            producer.send(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
             for value in values
         ]
         return [delivery.result() for delivery in deliveries]
@@ -95,11 +96,22 @@ class ClientMethods(ABC):
         example for a topic that does not exist.
         """
         with self._reader(topic, isolation_level) as consumer:
+            return _read_to(consumer, consumer.end_offsets(consumer.assignment()))
+
+    def last_records(self, topic: str, most: int, last: int) -> tuple[list[ConsumerRecord], int]:
+        """As `records`; of a topic with more than `most` offsets only the `last` ones of each partition. Also returns
+        how many offsets were passed over. Raises KafkaError.
+        """
+        with self._reader(topic, "read_uncommitted") as consumer:
+            starts = consumer.beginning_offsets(consumer.assignment())
             ends = consumer.end_offsets(consumer.assignment())
-            found: list[ConsumerRecord] = []
-            while not all(consumer.has_reached(partition, end) for partition, end in ends.items()):
-                found += _some(consumer)
-        return _sorted(one for one in found if one.offset < ends[TopicPartition(one.topic, one.partition)])
+            before = 0
+            if sum(ends[one] - start for one, start in starts.items()) > most:
+                for one, start in starts.items():
+                    begins = max(start, ends[one] - last)
+                    consumer.seek(one, begins)
+                    before += begins - start
+            return _read_to(consumer, ends), before
 
     def wait_for_records(
         self,
@@ -197,11 +209,20 @@ class ClientMethods(ABC):
 
     # -- inside
 
+    def _writer(self) -> Producer:
+        from ottla.client.blocking import Producer
+
+        with self._making:
+            if self._producer is None:
+                self._producer = Producer(self._options())
+            return self._producer
+
     def _close_clients(self) -> None:
-        admin, self._admin = self._admin, None
+        with self._making:
+            admin, self._admin = self._admin, None
+            producer, self._producer = self._producer, None
         if admin is not None:
             admin.close()
-        producer, self._producer = self._producer, None
         if producer is not None:
             producer.close()
 
@@ -260,6 +281,13 @@ class ClientMethods(ABC):
         partitions = [TopicPartition(name, one.partition) for name in described for one in described[name].partitions]
         found = self.admin.list_offsets(dict.fromkeys(partitions, LATEST))
         return {one: 0 if place is None else place.offset for one, place in found.items()}
+
+
+def _read_to(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> list[ConsumerRecord]:
+    found: list[ConsumerRecord] = []
+    while not all(consumer.has_reached(partition, end) for partition, end in ends.items()):
+        found += _some(consumer)
+    return _sorted(one for one in found if one.offset < ends[TopicPartition(one.topic, one.partition)])
 
 
 def _some(consumer: Consumer) -> list[ConsumerRecord]:

@@ -10,6 +10,8 @@ Every method blocks: a coroutine calls those that wait for clients by `await asy
 
 from __future__ import annotations
 
+import math
+import threading
 import weakref
 from datetime import timedelta
 from functools import partial
@@ -20,7 +22,7 @@ from ottla.address import host_and_port
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api import REGISTRY
 from ottla.shown import counted
-from ottla.testing.broker_thread import BrokerThread
+from ottla.testing.broker_thread import NOT_RUNNING, BrokerThread
 from ottla.testing.client_methods import TIMEOUT_S, ClientMethods
 from ottla.testing.fault_methods import FaultMethods
 from ottla.testing.faults import Faults, api_named
@@ -71,6 +73,8 @@ class EmbeddedBroker(ClientMethods, FaultMethods):
         self.faults = Faults()
         self._thread: BrokerThread | None = None
         self._ending: weakref.finalize[[], Any] | None = None
+        self._life = threading.RLock()
+        """Held by a start and an end, so that threads that share the broker start it once."""
 
     # -- its life
 
@@ -79,21 +83,9 @@ class EmbeddedBroker(ClientMethods, FaultMethods):
 
         Raises ConfigError, StartError, StorageError or MetadataError, each one line, and RuntimeError on Windows.
         """
-        if self._thread is not None:
-            return self
-        _require_posix()
-        config = BrokerConfig.of({**self._values, **self._places()})
-        thread = BrokerThread(config, self._clock, partial(FaultyGate, faults=self.faults))
-        # A thread must not outlive its program's other threads: it would run while the interpreter ends. It refers to
-        # nothing of this object, which may be forgotten without a stop.
-        ending = weakref.finalize(self, thread.kill)
-        try:
-            thread.start()
-        except BaseException:
-            ending()
-            raise
-        self._ending, self._thread = ending, thread
-        self.faults.on_change = thread.forget_templates
+        with self._life:
+            if self._thread is None:
+                self._start()
         return self
 
     def stop(self) -> None:
@@ -159,11 +151,11 @@ class EmbeddedBroker(ClientMethods, FaultMethods):
     @property
     def bootstrap_servers(self) -> str:
         """`host:port` of its first listener, for clients. Raises RuntimeError if it does not run."""
-        return self._running.call(lambda server: server.bootstrap)
+        return host_and_port(*next(iter(self._running.addresses.values())))
 
     def address_of(self, listener: str) -> str:
         """`host:port` of a listener by its name. Raises KeyError, and RuntimeError if the broker does not run."""
-        return host_and_port(*self._running.call(lambda server: server.addresses[listener.upper()]))
+        return host_and_port(*self._running.addresses[listener.upper()])
 
     # -- its clock
 
@@ -171,10 +163,14 @@ class EmbeddedBroker(ClientMethods, FaultMethods):
         """Move its clock forward: timeouts, sessions and retention happen as if the time had passed.
 
         Returns when everything that is due by then has been done, such as the deletion of old records. The clocks of
-        clients stay as they are: a record that a client sends has its own time. Raises ValueError for a negative time,
-        NotInTime if the work does not end, and RuntimeError if the broker does not run.
+        clients stay as they are: a record that a client sends has its own time. Raises ValueError for a negative time
+        and for more than 1,000 years in all, NotInTime if the work does not end, and RuntimeError if the broker does
+        not run.
         """
-        ms = round((seconds.total_seconds() if isinstance(seconds, timedelta) else seconds) * 1000)
+        given_s = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+        if not math.isfinite(given_s):
+            raise ValueError(f"a clock cannot be moved by {given_s} s")
+        ms = round(given_s * 1000)
         self._running.call(partial(_move, self._clock, ms))
         wait_until(lambda: self._running.call(_work_left), TIMEOUT_S)
 
@@ -213,12 +209,29 @@ class EmbeddedBroker(ClientMethods, FaultMethods):
     @property
     def _running(self) -> BrokerThread:
         if self._thread is None:
-            raise RuntimeError("the broker does not run: use `with`, or call start()")
+            raise RuntimeError(NOT_RUNNING)
         return self._thread
 
+    def _start(self) -> None:
+        _require_posix()
+        config = BrokerConfig.of({**self._values, **self._places()})
+        thread = BrokerThread(config, self._clock, partial(FaultyGate, faults=self.faults))
+        # A thread must not outlive its program's other threads: it would run while the interpreter ends. It refers to
+        # nothing of this object, which may be forgotten without a stop.
+        ending = weakref.finalize(self, thread.kill)
+        try:
+            thread.start()
+        except BaseException:
+            ending()
+            raise
+        self._ending, self._thread = ending, thread
+        self.faults.on_change = thread.forget_templates
+
     def _end(self, *, clean: bool) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
+        with self._life:
+            thread, self._thread = self._thread, None
+            if thread is None:
+                return
             assert self._ending is not None
             self._ending.detach()
             self.faults.on_change = None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from ottla.storage.files.clock import SystemClock
 
 _NS_PER_MS = 1_000_000
+MOST_AHEAD_MS: Final = 1_000 * 365 * 24 * 3600 * 1000
+"""Ottla's files, and Python's dates, end with the year 9999."""
 
 
 class MovableClock(SystemClock):
@@ -22,9 +25,11 @@ class MovableClock(SystemClock):
         return self._ahead_ns // _NS_PER_MS
 
     def advance(self, ms: int) -> None:
-        """Move all clocks forward. Raises ValueError: back is not possible."""
+        """Move all clocks forward. Raises ValueError: back is not possible, nor more than 1,000 years in all."""
         if ms < 0:
             raise ValueError(f"a clock cannot go back: {ms} ms")
+        if self.ahead_ms + ms > MOST_AHEAD_MS:
+            raise ValueError(f"{ms:,} ms: the clock can be 1,000 years ahead at most")
         self._ahead_ns += ms * _NS_PER_MS
 
     def wall_ns(self) -> int:

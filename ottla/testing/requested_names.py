@@ -1,7 +1,8 @@
 """The topics and groups that a request names, whatever its API.
 
 Kafka's schemas have a few names for the same things; a list of topics has texts, or structs with a name or an id. An
-incremental Fetch names only what has changed, so the topics of its session belong to it, too (KIP-227).
+incremental Fetch or ShareFetch names only what has changed, so the topics of its session belong to it, too (KIP-227,
+KIP-932).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.metadata.image import GROUP_RESOURCE
+from ottla.broker.share.sessions import INITIAL_EPOCH
 from ottla.protocol.acls import ResourceType
 from ottla.protocol.api import ApiKey
 from ottla.protocol.message import Struct
@@ -45,6 +47,8 @@ def topics_of(request: Request, services: ApiServices) -> set[str]:
             name = target.topic if isinstance(target.topic, str) else name_of(target.topic)
             if name is not None:
                 found.add(name)
+    elif request.message_key == ApiKey.SHARE_FETCH:
+        found.update(filter(None, map(name_of, _ids_of_share_session(request, services))))
     return found
 
 
@@ -56,6 +60,15 @@ def groups_of(request: Request) -> set[str]:
         keys: list[str] = [*getattr(request, "coordinator_keys", ()), getattr(request, "key", "")]
         return {key for key in keys if key}
     return set(_groups_in(request))
+
+
+def _ids_of_share_session(request: Request, services: ApiServices) -> set[UUID]:
+    """The ids of the topics in the session that the request continues; one that opens a session names all of them."""
+    coordinator = services.share_groups.if_made
+    if coordinator is None or getattr(request, "share_session_epoch", INITIAL_EPOCH) == INITIAL_EPOCH:
+        return set()
+    session = coordinator.sessions.get(getattr(request, "group_id", ""), getattr(request, "member_id", ""))
+    return set() if session is None else {topic_id for topic_id, _ in session.places}
 
 
 def _fields(struct: Struct) -> Iterator[tuple[str, object]]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -157,6 +158,28 @@ def test_why_names_what_stands_in_the_way(broker: BrokerProcess, filled: str, gr
     commit_at(broker, group, filled, 10, 4)
     (first, *_) = objects(broker, "groups", "why", group)
     assert (first["weight"], first["finding"]) == ("cause", "it has no members; 6 records wait for it")
+
+
+def test_why_tells_records_from_ends_of_transactions(
+    broker: BrokerProcess, topic: str, group: str, tmp_path: Path
+) -> None:
+    """Clients that commit the offset after the last record, such as librdkafka's, stay before the ends."""
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topic(topic, partitions=2, replication_factor=1)
+    with Producer(broker.bootstrap, transactional_id=f"tx-{topic}") as producer:
+        for ends in (producer.commit_transaction, producer.abort_transaction):
+            producer.begin_transaction()
+            for partition in (0, 1):
+                producer.send(topic, b"tea", partition=partition)
+            ends()
+    commit_at(broker, group, topic, 1, 0)
+    file = tmp_path / "application.properties"
+    file.write_text(f"group.id={group}\nisolation.level=read_uncommitted\n")
+    said = lines(broker, "groups", "why", group, "--command-config", str(file))
+    assert said[0].startswith("! it has no members; 4 records wait for it")
+    ends_only = "read to its end: from 1 on are only ends of transactions and aborted records, which count as lag"
+    assert said[1] == f"- {topic}-0: {ends_only}"
+    assert committed(broker, group) == [1, 0]  # the file may be the application's, and nothing is committed for it
 
 
 def test_why_names_the_transaction_that_holds_records_back(broker: BrokerProcess, filled: str, group: str) -> None:

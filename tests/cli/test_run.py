@@ -110,6 +110,22 @@ def test_ctrl_c_is_the_commands() -> None:
         assert process.wait(timeout=60) == 5
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_signals_that_are_ignored_stay_so(number: signal.Signals) -> None:
+    """By `nohup`, and by a shell that starts it in the background: the command inherits that."""
+    program = f"import signal; print(signal.getsignal({int(number)}) is signal.SIG_IGN)"
+    command = [sys.executable, "-m", "ottla", "run", "--", sys.executable, "-c", program]
+    name = number.name.removeprefix("SIG")
+    ended = subprocess.run(
+        ["sh", "-c", f"trap '' {name}; exec \"$@\"", "sh", *command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr
+
+
 def test_nothing_is_left(tmp_path: Path) -> None:
     ended = ottla("-t", "orders", "--", "true", TMPDIR=str(tmp_path))
     assert ended.returncode == 0
@@ -129,6 +145,12 @@ def test_mistakes_have_one_line(tmp_path: Path) -> None:
         assert (said.status, said.line) == (
             2,
             f"ottla: --topic {wrong!r}: must be TOPIC or TOPIC:PARTITIONS, such as orders:3",
+        )
+    for wrong in ("", "A=B"):
+        said = run("run", "--variable", wrong, "--", "true")
+        assert (said.status, said.line) == (
+            2,
+            f"ottla: --variable {wrong!r}: must be the name of a variable, such as BROKERS",
         )
     said = run("run", "-t", "a b", "--", "true")
     assert said.status == 1

@@ -16,6 +16,9 @@ from ottla.console.shown_records import Search, shown_bytes, shown_record
         ("tea für 2".encode(), {"text": "tea für 2", "bytes": 10}),
         (b"\xff\x00", {"base64": "/wA=", "bytes": 2}),
         (b"a\x00b", {"base64": "YQBi", "bytes": 3}),  # UTF-8, but nothing that a person reads
+        (b"a\x7f", {"base64": "YX8=", "bytes": 2}),
+        ("\u202eyek".encode(), {"base64": "4oCueWVr", "bytes": 6}),  # a browser would show "key"
+        ("\u2067אב\u2069\t\n".encode(), {"text": "\u2067אב\u2069\t\n", "bytes": 12}),
         (b'{"a": 1}', {"text": '{"a": 1}', "bytes": 8, "json": True}),
         (b"{a}", {"text": "{a}", "bytes": 3}),
         (b"12", {"text": "12", "bytes": 2}),

@@ -163,6 +163,7 @@ async def test_a_record_is_written(
         ({"value": "tea"}, 'value must be null, {"text": "…"} or {"base64": "…"}'),
         ({"value": {"base64": "?"}}, "value is not base64"),
         ({"value": {"text": "\ud800"}}, "value has half of a character"),
+        ({"headers": [["\ud800", None]]}, "the name of header '\\ud800' has half of a character"),
         ({"headers": {"a": None}}, "headers must be a list of at most 100 pairs"),
         ({"headers": [["a"]]}, "a header must be a pair of a name and a value"),
         ({"partition": "1"}, "partition must be a number or null"),

@@ -67,6 +67,10 @@ async def test_several_requests_use_one_connection() -> None:
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n: a\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nContent Length: 1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nX: a\nContent-Length: 1\r\n\r\n", 400),
+        (b"GET / HTTP/1.zz\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
         (b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1), 413),
@@ -76,6 +80,29 @@ async def test_several_requests_use_one_connection() -> None:
 async def test_what_the_server_cannot_accept_has_a_status_and_a_line(data: bytes, status: int) -> None:
     found, body = await exchange(data)
     assert (found, list(json.loads(body))) == (status, ["error"])
+
+
+async def test_the_answer_to_a_request_that_is_too_long_arrives() -> None:
+    """A close with unread bytes would be a reset, and a browser would show it as one."""
+    async with serving(WebServer(echo)) as port, asyncio.timeout(30):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        length = 2 * MAX_BODY_BYTES
+        writer.write(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length)
+        for _ in range(length // 65_536):
+            writer.write(b"x" * 65_536)
+            await writer.drain()
+        status, _ = await read_head(reader)
+        assert status == 413
+        assert list(json.loads(await reader.read())) == ["error"]
+        writer.close()
+
+
+async def test_a_client_of_http_1_0_gets_the_end_of_the_connection() -> None:
+    async with serving(WebServer(echo)) as port, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 OK\r\n")
+        writer.close()
 
 
 async def test_the_longest_body_is_accepted() -> None:

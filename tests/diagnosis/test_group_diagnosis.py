@@ -176,6 +176,24 @@ CASES = {
         ["6 records from 4 on wait, and m1 has it"],
         ["ottla consume orders --partition 0 --offset 4 --max-messages 1"],
     ),
+    "a static member that does not get on": (
+        with_partition(committed=4, is_owner_static=True),
+        Weight.PERHAPS,
+        ["6 records from 4 on wait"],
+        ["has ended and its session has not"],
+    ),
+    "only ends of transactions and aborted records": (
+        with_partition(committed=4, has_only_ends=True),
+        Weight.FINE,
+        ["read to its end: from 4 on are only ends of transactions and aborted records"],
+        [],
+    ),
+    "only those, and then an open transaction": (
+        with_partition(committed=4, stable_end=6, has_only_ends=True),
+        Weight.CAUSE,
+        ["holds back the records from 6 to 9"],
+        ["read_uncommitted"],
+    ),
 }
 
 

@@ -105,6 +105,17 @@ def test_cub_waits_until_a_broker_answers(programs: Path) -> None:
 
 
 def test_cub_gives_up_after_its_seconds(programs: Path) -> None:
-    (programs / "absent").touch()
-    assert run(programs, CUB, "kafka-ready", "-b", "k:1", "1", "1").returncode == 1
-    assert len(calls(programs)) == 1
+    """Each call takes 5 of them where nobody answers. A clock of files stands still otherwise."""
+    now = programs / "now"
+    now.write_text("100")
+    later = f'echo $(($(cat "{now}") + %s)) >"{now}.new" && mv "{now}.new" "{now}"'
+    for name, script in {
+        "date": f'cat "{now}"',
+        "sleep": later % "$1",
+        "ottla": f'echo "$*" >>"{programs}/calls"; {later % 5}; exit 1',
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    done = run(programs, CUB, "kafka-ready", "-b", "k:1", "1", "08")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert len(calls(programs)) == 2

@@ -6,9 +6,11 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ottla.client.consumer_options import ConsumerOptions
+from ottla.client.producer_options import ProducerOptions
 from ottla.console.clients import ADMIN_DEFAULTS, CONSUMER_DEFAULTS, PRODUCER_DEFAULTS, ClientSettings
 from ottla.console.running import running_console
 
@@ -73,17 +75,29 @@ async def read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     return int(first.split()[1]), {name.lower(): value for name, _, value in (line.partition(": ") for line in rest)}
 
 
+def options_of(kind: type, of_file: Mapping[str, object]) -> dict[str, object]:
+    """Those that a client of this kind has."""
+    names = {one.name for one in fields(kind)}
+    return {name: value for name, value in of_file.items() if name in names}
+
+
 @asynccontextmanager
 async def console_page(
-    servers: str, *, is_read_only: bool = False, timeout_ms: int = 5_000
+    servers: str,
+    *,
+    is_read_only: bool = False,
+    timeout_ms: int = 5_000,
+    of_file: Mapping[str, object] | None = None,
 ) -> AsyncIterator[ConsolePage]:
-    """A console of a broker, which does not have to run, and its page."""
+    """A console of a broker, which does not have to run, and its page. `of_file`: options of the user's file for
+    consumers and producers, as those clients have them.
+    """
     quick = {"default_api_timeout_ms": timeout_ms, "request_timeout_ms": timeout_ms}
     settings = ClientSettings(
         servers,
         admin={**ADMIN_DEFAULTS, **quick},
-        consumer={**CONSUMER_DEFAULTS, **quick},
-        producer=dict(PRODUCER_DEFAULTS),
+        consumer={**CONSUMER_DEFAULTS, **quick, **options_of(ConsumerOptions, of_file or {})},
+        producer={**PRODUCER_DEFAULTS, **options_of(ProducerOptions, of_file or {})},
     )
     async with running_console(settings, "127.0.0.1", 0, is_read_only=is_read_only) as url:
         address, _, token = url.partition("/#token=")

@@ -99,6 +99,10 @@ def test_the_time_stays_over_a_restart(broker: EmbeddedBroker) -> None:
 def test_time_does_not_go_back(broker: EmbeddedBroker) -> None:
     with pytest.raises(ValueError, match="cannot go back: -1000 ms"):
         broker.advance(-1)
+    broker.advance(timedelta(days=999 * 365))
+    for far in (timedelta(days=500 * 365), 1e300, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=r"1,000 years ahead at most|cannot be moved by"):
+            broker.advance(far)
     broker.advance(0)
 
 

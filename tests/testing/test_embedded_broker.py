@@ -208,6 +208,79 @@ print(os.waitstatus_to_exitcode(status), len(broker.records("orders")), broker.d
     assert (ended.returncode, ended.stdout) == (0, "7 1 True\n"), ended.stderr
 
 
+def test_a_forked_process_knows_the_address_and_is_refused_the_rest() -> None:
+    program = """
+import os, sys
+from ottla.testing import EmbeddedBroker
+with EmbeddedBroker() as broker:
+    address = broker.bootstrap_servers
+    child = os.fork()
+    if not child:
+        assert broker.bootstrap_servers == broker.address_of("plaintext") == address
+        try:
+            broker.requests("Produce")
+        except RuntimeError as error:
+            print(error, flush=True)
+        sys.exit(7)
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), broker.requests("Produce"))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    refused = "the broker runs in the process from which this one was forked: only its address is here"
+    assert (ended.returncode, ended.stdout) == (0, f"{refused}\n7 0\n"), ended.stderr
+
+
+def test_threads_start_it_once_and_share_its_clients() -> None:
+    before = threads()
+    broker = EmbeddedBroker()
+    together = threading.Barrier(8)
+    admins: list[object] = []
+
+    def use() -> None:
+        together.wait()
+        broker.start()
+        together.wait()
+        admins.append(broker.admin)
+
+    users = [threading.Thread(target=use) for _ in range(8)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join()
+    assert (len(admins), len(set(map(id, admins)))) == (8, 1)
+    assert len(threads() - before) == 1
+    broker.close()
+    assert threads() == before
+
+
+def test_a_wait_ends_when_another_thread_kills_the_broker() -> None:
+    """Whatever the moment of the kill: the step that asks the broker may be queued, and never run."""
+    broker = EmbeddedBroker().start()
+    broker.create_topic("orders")
+    waits = threading.Semaphore(0)
+    ends: list[str] = []
+
+    def wait() -> None:
+        try:
+            waits.release()
+            while True:
+                broker.requests("Produce")
+        except RuntimeError as error:
+            ends.append(str(error))
+
+    for _ in range(20):
+        waiting = [threading.Thread(target=wait, daemon=True) for _ in range(4)]
+        for one in waiting:
+            one.start()
+            waits.acquire()
+        broker.kill()
+        for one in waiting:
+            one.join(30)
+        broker.start()
+    broker.close()
+    assert ends == ["the broker does not run: use `with`, or call start()"] * 80
+
+
 def test_windows_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)
     with pytest.raises(RuntimeError, match="needs Linux or macOS"):

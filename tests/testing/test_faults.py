@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla import Admin, Consumer, Producer
+from ottla import Admin, Consumer, Producer, ShareConsumer
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.testing import EmbeddedBroker, Fault, NotInTime
 
@@ -166,6 +166,23 @@ def test_a_fetch_session_names_its_topics(broker: EmbeddedBroker, topic: str) ->
                 assert [consumer.getone().value for _ in range(2)] == [b"2", b"3"]
                 while fault.hits < 2:
                     consumer.getmany(timeout_ms=10)
+
+
+def test_a_share_session_names_its_topics(broker: EmbeddedBroker, topic: str) -> None:
+    other = broker.create_topic()
+    with ShareConsumer(broker.bootstrap_servers, group_id=topic, fetch_max_wait_ms=10) as consumer:
+        consumer.subscribe([topic])
+        while not broker.requests("ShareFetch"):
+            consumer.getmany(timeout_ms=10)
+        with (
+            broker.delay("ShareFetch", 0.001, topic=other) as of_other,
+            broker.delay("ShareFetch", 0.001, topic=topic) as fault,
+        ):
+            enough = broker.requests("ShareFetch") + 5
+            while broker.requests("ShareFetch") < enough:
+                consumer.getmany(timeout_ms=10)
+    assert fault.hits >= 4  # the first one may have arrived before
+    assert of_other.hits == 0
 
 
 def test_a_group_limits_a_fault(broker: EmbeddedBroker, topic: str) -> None:

@@ -12,6 +12,7 @@ from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.api.share_fetch import ShareFetchRequest
 from ottla.protocol.message import Request
 from ottla.protocol.plan import StructPlan, plan_message
 from ottla.testing.requested_names import groups_of, topics_of
@@ -20,6 +21,7 @@ TOPIC_ID = UUID(int=7)
 SERVICES: Any = SimpleNamespace(
     catalog=SimpleNamespace(topics_by_id={TOPIC_ID: SimpleNamespace(name="by id")}),
     fetch_sessions=SimpleNamespace(find=lambda _: None),
+    share_groups=SimpleNamespace(if_made=None),
 )
 
 
@@ -143,3 +145,15 @@ def test_a_session_has_its_topics() -> None:
     assert topics_of(request, services) == {"by name", "by id"}
     assert topics_of(request.replace(session_id=6), services) == set()
     assert request.message_key == ApiKey.FETCH
+
+
+def test_a_share_session_has_its_topics() -> None:
+    session = SimpleNamespace(places={(TOPIC_ID, 0): None, (TOPIC_ID, 1): None, (UUID(int=8), 0): None})
+    sessions = SimpleNamespace(get=lambda *names: session if names == ("g", "m") else None)
+    coordinator = SimpleNamespace(if_made=SimpleNamespace(sessions=sessions))
+    services: Any = SimpleNamespace(catalog=SERVICES.catalog, share_groups=coordinator)
+    newest = ShareFetchRequest.message_versions[1]
+    request = filled(plan_message(ShareFetchRequest, newest)).replace(topics=[], group_id="g", member_id="m")
+    assert topics_of(request.replace(share_session_epoch=3), services) == {"by id"}
+    assert topics_of(request.replace(share_session_epoch=0), services) == set()  # it names all
+    assert topics_of(request.replace(share_session_epoch=3, member_id="other"), services) == set()

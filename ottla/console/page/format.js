@@ -26,7 +26,8 @@ export function time(ms) {
 // JSON with line breaks. The text is not parsed and written again: that would round large numbers.
 export function indentJson(text) {
   let out = "", depth = 0, inString = false;
-  const line = () => "\n" + "  ".repeat(depth);
+  // Deeper is not indented: a record nested a thousand times would become a text of a gigabyte.
+  const line = () => "\n" + "  ".repeat(Math.min(depth, 40));
   for (let at = 0; at < text.length; at += 1) {
     const one = text[at];
     if (inString) {
