@@ -25,7 +25,7 @@ LONG_BYTES = 1024 * 1024
 """Of one record that is shown in full."""
 MOST_HEADERS = 50
 _NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202d\u202e]")
-"""Control codes, and the two overrides of the direction of writing: "yek" on the screen would be "key" in the record."""
+"""Control codes, and the overrides of the direction of writing: "yek" on the screen would be "key" in the record."""
 
 
 def shown_bytes(data: bytes | None, limit: int = SHORT_BYTES) -> dict[str, Any] | None:
@@ -79,7 +79,7 @@ class Search:
 
 
 def _text(data: bytes, limit: int) -> str | None:
-    """The beginning as text, without half a character at its end; None if it is not UTF-8, or has what _NO_TEXT finds."""
+    """The beginning as text, without half a character at its end; None if it is not UTF-8, or _NO_TEXT is in it."""
     try:
         text = data[:limit].decode()
     except UnicodeDecodeError as error:

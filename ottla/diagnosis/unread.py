@@ -2,7 +2,7 @@
 
 The end of a transaction takes an offset, and so do aborted records. A group whose committed offset is before such
 offsets has a lag, and has read everything: common with transactional producers, such as those of Kafka Streams. Only a
-look into the log tells the two apart.
+look into the log shows which it is.
 """
 
 from __future__ import annotations
