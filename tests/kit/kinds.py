@@ -35,6 +35,7 @@ PLACES: Final = {
         "cli/test_platforms.py",
         "cli/test_produce_json.py",
         "cli/test_quotas.py",
+        "cli/test_registry.py",
         "cli/test_run.py",
         "cli/test_secured.py",
         "cli/test_serve.py",
