@@ -33,7 +33,7 @@ DEFAULT_TOPIC: Final = "_schemas"
     help="The compacted topic with the schemas; it is created if it does not exist.",
 )
 def registry(servers: str, address: tuple[str, int], topic: str) -> None:
-    """Serve a schema registry with Confluent's REST API, for Avro, JSON Schema and Protobuf, until Ctrl-C.
+    """Serve a schema registry with Confluent's REST API, for Avro and JSON Schema, until Ctrl-C.
 
     Its URL is printed on standard output: it is the `schema.registry.url` of serializers. The registry is a client: it
     works with Ottla and Apache Kafka, as the user of --command-config. All that it knows is in the topic, in the
@@ -47,7 +47,7 @@ def registry(servers: str, address: tuple[str, int], topic: str) -> None:
     """
     settings = _settings(servers, topic)
     host, port = address
-    warn_of_others(host, "whoever reaches it may register and delete schemas")
+    warn_of_others(host, "all who reach it may register and delete schemas")
     with suppress(KeyboardInterrupt):  # where the loop has no handlers of signals
         asyncio.run(_serve(settings, host, port))
 

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.registry.schemas import Resolved, Schema, parse_schema
+from ottla.registry.errors import InvalidSchema
+from ottla.registry.resolved import Resolved
+from ottla.registry.schema import Schema
+from ottla.registry.schemas import parse_schema
 
 NONE: Final = "NONE"
 _SHOWN: Final = 1_000
@@ -48,6 +51,13 @@ def _between(direction: str, schema: Schema, one: Earlier) -> list[str]:
     if one.type != schema.type:
         return [f"{{errorType:'TYPE_CHANGED', description:'the earlier schema is of type {one.type}'}}"]
     other = parse_schema(one.type, one.text, one.references)
+    try:
+        return _differences(direction, schema, other)
+    except RecursionError:
+        raise InvalidSchema("the schemas are nested too deeply to be compared") from None
+
+
+def _differences(direction: str, schema: Schema, other: Schema) -> list[str]:
     lines: list[str] = []
     if direction in ("BACKWARD", "FULL"):
         lines += [f"{found} (the new schema reads data of the old one)" for found in schema.differences(other)]

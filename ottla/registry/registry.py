@@ -37,7 +37,9 @@ from ottla.registry.log import SchemaLog
 from ottla.registry.names import normal_subject, split_context
 from ottla.registry.records import Content, Reference, SchemaKey, ScopeKey, Stored, object_value, schema_value
 from ottla.registry.requests import Submitted
-from ottla.registry.schemas import Resolved, Schema, parse_schema
+from ottla.registry.resolved import Resolved
+from ottla.registry.schema import Schema
+from ottla.registry.schemas import parse_schema
 from ottla.registry.state import DEFAULT_LEVEL, DEFAULT_MODE, State
 
 MOST_RESOLVED: Final = 2_000

@@ -1,14 +1,12 @@
 """Texts to schemas, whatever their type: parsed, in canonical form, and compared.
 
-Avro needs nothing but Ottla. JSON Schema and Protobuf need the packages of the extra `registry`, which are imported
-when the first such schema comes.
+Avro needs nothing but Ottla. JSON Schema needs a package of the extra `registry`, which is imported when the first such
+schema comes.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ottla.registry.avro_canonical import canonical_avro
 from ottla.registry.avro_compatibility import avro_differences
@@ -17,35 +15,12 @@ from ottla.registry.avro_types import AvroType, Named
 from ottla.registry.differences import Difference
 from ottla.registry.errors import InvalidSchema
 from ottla.registry.json_text import LONGEST_SCHEMA, read_json, sort_keys
-from ottla.registry.records import AVRO
+from ottla.registry.records import AVRO, JSON
+from ottla.registry.resolved import Resolved
+from ottla.registry.schema import Schema
 
-TYPES = (AVRO,)
+TYPES = (AVRO, JSON)
 """The types of schemas, as `GET /schemas/types` lists them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """The schema that a reference names, with the name by which it is referred to."""
-
-    name: str
-    type: str
-    text: str
-
-
-class Schema(ABC):
-    """A parsed schema."""
-
-    type: str
-    text: str
-    """The canonical text, which is stored."""
-
-    @abstractmethod
-    def differences(self, writer: Schema) -> list[Difference]:
-        """What keeps this schema from reading data of `writer`, which is of the same type. Raises InvalidSchema."""
-
-    def formatted(self, form: str) -> str | None:
-        """The text in a form that a client asks for; None if the type does not have it."""
-        return None
 
 
 def parse_schema(kind: str, text: str, references: Sequence[Resolved], *, normalizes: bool = False) -> Schema:
@@ -60,6 +35,10 @@ def parse_schema(kind: str, text: str, references: Sequence[Resolved], *, normal
     try:
         if kind == AVRO:
             return AvroSchema(text, references, normalizes=normalizes)
+        if kind == JSON:
+            from ottla.registry.json_schema import JsonSchema
+
+            return JsonSchema(text, references, normalizes=normalizes)
     except RecursionError:
         raise InvalidSchema("the schema is nested too deeply") from None
     raise InvalidSchema(f"the type {kind[:100]!r} is not known: {', '.join(TYPES)}")

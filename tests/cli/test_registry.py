@@ -97,4 +97,4 @@ def test_an_address_that_others_can_reach_is_a_warning() -> None:
         assert url.startswith("http://0.0.0.0:")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
-        assert err.startswith("ottla: warning: 0.0.0.0 can be reached from other machines: whoever reaches it")
+        assert err.startswith("ottla: warning: 0.0.0.0 can be reached from other machines: all who reach it")

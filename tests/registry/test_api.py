@@ -279,3 +279,13 @@ def test_a_schema_that_is_too_large_for_a_record(broker: EmbeddedBroker, topic: 
         status, code, message = api.refused("POST", "/subjects/a/versions", body_of({"type": "int", "x": "y" * 3000}))
         assert (status, code, "too large" in message) == (422, 42201, True)
         assert api.register("a", INT) == 1
+
+
+def test_a_subject_keeps_its_type_of_schema(api: RegistryApi) -> None:
+    api.register("a", STRING)
+    status, code, message = api.refused("POST", "/subjects/a/versions", body_of({}, schemaType="JSON"))
+    assert (status, code, "the earlier schema is of type AVRO" in message) == (409, 409, True)
+    assert api.register("b", {"type": "object"}, schemaType="json") == 2
+    assert api.get("/schemas/ids/2") == {"schemaType": "JSON", "schema": '{"type":"object"}'}
+    reference = {"name": "b", "subject": "b", "version": 1}
+    assert api.refused("POST", "/subjects/c/versions", body_of(STRING, references=[reference]))[1] == 42201

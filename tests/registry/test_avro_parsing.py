@@ -11,7 +11,8 @@ from ottla.registry.avro_parsing import DEEPEST
 from ottla.registry.errors import InvalidSchema
 from ottla.registry.json_text import LONGEST_SCHEMA
 from ottla.registry.records import AVRO
-from ottla.registry.schemas import Resolved, parse_schema
+from ottla.registry.resolved import Resolved
+from ottla.registry.schemas import parse_schema
 
 
 def text_of(schema: object, *references: Resolved, normalizes: bool = False) -> str:

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from ottla.testing import EmbeddedBroker
@@ -65,6 +66,17 @@ def test_avro_with_the_latest_version(broker: EmbeddedBroker, client: Any) -> No
     context = SerializationContext(topic, MessageField.VALUE)
     value = {"drink": "tea", "cups": 2}
     assert AvroDeserializer(client)(serializer(value, context), context) == value
+
+
+def test_json_schema_with_a_reference(broker: EmbeddedBroker, client: Any) -> None:
+    drink = '{"$id": "drink.json", "type": "string", "minLength": 1}'
+    client.register_schema("drink", Schema(drink, "JSON"))
+    order = '{"title": "Order", "type": "object", "properties": {"drink": {"$ref": "drink.json"}}}'
+    schema = Schema(order, "JSON", [SchemaReference("drink.json", "drink", 1)])
+    serializer = JSONSerializer(schema, client)
+    deserializer = JSONDeserializer(schema, schema_registry_client=client)
+    assert through_the_broker(broker, serializer, deserializer, {"drink": "tea"}) == {"drink": "tea"}
+    assert client.get_latest_version("drink").schema.schema_type == "JSON"
 
 
 def test_the_client_of_registries(client: Any) -> None:
