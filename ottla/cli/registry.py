@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import AsyncExitStack, suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -33,7 +34,7 @@ DEFAULT_TOPIC: Final = "_schemas"
     help="The compacted topic with the schemas; it is created if it does not exist.",
 )
 def registry(servers: str, address: tuple[str, int], topic: str) -> None:
-    """Serve a schema registry with Confluent's REST API, for Avro and JSON Schema, until Ctrl-C.
+    """Serve a schema registry with Confluent's REST API, for Avro, JSON Schema and Protobuf, until Ctrl-C.
 
     Its URL is printed on standard output: it is the `schema.registry.url` of serializers. The registry is a client: it
     works with Ottla and Apache Kafka, as the user of --command-config. All that it knows is in the topic, in the
@@ -48,8 +49,16 @@ def registry(servers: str, address: tuple[str, int], topic: str) -> None:
     settings = _settings(servers, topic)
     host, port = address
     warn_of_others(host, "all who reach it may register and delete schemas")
+    _say_what_is_missing()
     with suppress(KeyboardInterrupt):  # where the loop has no handlers of signals
         asyncio.run(_serve(settings, host, port))
+
+
+def _say_what_is_missing() -> None:
+    """Avro needs nothing; the packages for the other types of schemas are an extra."""
+    if any(find_spec(package) is None for package in ("jsonschema", "proto_schema_parser")):
+        line = 'ottla: Avro only: pip install "ottla[registry]" adds JSON Schema and Protobuf'
+        click.echo(line, err=True)
 
 
 def _topic(name: str) -> str:

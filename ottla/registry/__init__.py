@@ -6,7 +6,7 @@ own records (docs/decisions/the-registry-is-a-client.md). It knows neither the b
     records.py         the keys and values of the topic
     state.py           what the records say; changed by replaying them only
     log.py             the topic: read to its end, written, and waited for until what was written is read back
-    schemas.py         texts to schemas; the files of each type are avro_* and json_*
+    schemas.py         texts to schemas; the files of each type are avro_*, json_* and protobuf_*
     registry.py        what the API does
     routes.py          requests to calls of it
 """

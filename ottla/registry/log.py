@@ -128,13 +128,17 @@ class SchemaLog:
                 await self._ensure_topic()
                 await self._read()
             except KafkaError as error:
-                self._failure = line_of(error)
-                if not isinstance(error, (NoBrokersAvailable, ConnectionLost)) or self._state is not None:
-                    logger.warning("%s is read again from its beginning: %s", self._settings.topic, self._failure)
+                is_away = isinstance(error, (NoBrokersAvailable, ConnectionLost))
+                self._note(line_of(error), is_logged=not is_away or self._state is not None)
             except RegistryError as error:
-                self._failure = error.message
-                logger.error("%s", error.message)
+                self._note(error.message, is_logged=True)
             await asyncio.sleep(PAUSE_S)
+
+    def _note(self, failure: str, *, is_logged: bool) -> None:
+        """Remember why it cannot be read, for the answers; log it once."""
+        if is_logged and failure != self._failure:
+            logger.warning("%s is read again: %s", self._settings.topic, failure)
+        self._failure = failure
 
     async def _read(self) -> None:
         """Read until it fails; the state is replaced when the end of now is reached."""

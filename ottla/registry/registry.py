@@ -35,7 +35,7 @@ from ottla.registry.errors import (
 )
 from ottla.registry.log import SchemaLog
 from ottla.registry.names import normal_subject, split_context
-from ottla.registry.records import Content, Reference, SchemaKey, ScopeKey, Stored, object_value, schema_value
+from ottla.registry.records import PROTOBUF, Content, Reference, SchemaKey, ScopeKey, Stored, object_value, schema_value
 from ottla.registry.requests import Submitted
 from ottla.registry.resolved import Resolved
 from ottla.registry.schema import Schema
@@ -75,7 +75,7 @@ class Registry:
         """The version of a schema in a subject, which is new if the subject does not have it."""
         state = await self.log.state()
         parsed = await self._parsed(state, subject, submitted, normalizes=normalizes)
-        present = _find(state, subject, parsed.content)
+        present = await self._present(state, subject, parsed.content)
         if present is not None and submitted.schema_id in (None, present.schema_id):
             return present
         async with self._changing:
@@ -96,7 +96,7 @@ class Registry:
         _check_mode(state, subject, submitted.schema_id)
         parsed = await self._parsed(state, subject, submitted, normalizes=normalizes)
         context = split_context(subject)[0]
-        present = _find(state, subject, parsed.content)
+        present = await self._present(state, subject, parsed.content)
         if submitted.schema_id is not None:
             return _imported(state, context, subject, submitted, parsed.content)
         if present is not None:
@@ -122,7 +122,7 @@ class Registry:
         if not state.versions(subject, with_deleted=with_deleted):
             raise subject_not_found(subject)
         parsed = await self._parsed(state, subject, submitted, normalizes=normalizes)
-        found = _find(state, subject, parsed.content, with_deleted=with_deleted)
+        found = await self._present(state, subject, parsed.content, with_deleted=with_deleted)
         if found is None:
             raise schema_not_found()
         return found
@@ -341,6 +341,25 @@ class Registry:
         content = Content(submitted.type, text, references, submitted.metadata, submitted.rule_set)
         return Parsed(content, resolved)
 
+    async def _present(
+        self, state: State, subject: str, content: Content, *, with_deleted: bool = False
+    ) -> Stored | None:
+        """The newest version of a subject that has a schema.
+
+        Other registries write Protobuf in texts of their own: what they have stored is brought into ours to compare.
+        """
+        for one in reversed(state.versions(subject, with_deleted=with_deleted)):
+            if one.content == content:
+                return one
+            if content.type == one.content.type == PROTOBUF and replace(one.content, text=content.text) == content:
+                try:
+                    ours = await self._parsed(state, subject, _as_submitted(one), normalizes=False)
+                except RegistryError:  # what this registry would refuse
+                    continue
+                if ours.content.text == content.text:
+                    return one
+        return None
+
     async def _parse(self, kind: str, text: str, references: Sequence[Resolved], *, normalizes: bool = False) -> Schema:
         try:
             async with self._parsing:
@@ -370,9 +389,9 @@ def _imported(state: State, context: str, subject: str, submitted: Submitted, co
     return present if present == wanted else _New(wanted)
 
 
-def _find(state: State, subject: str, content: Content, *, with_deleted: bool = False) -> Stored | None:
-    found = [one for one in state.versions(subject, with_deleted=with_deleted) if one.content == content]
-    return found[-1] if found else None
+def _as_submitted(stored: Stored) -> Submitted:
+    content = stored.content
+    return Submitted(content.type, content.text, content.references, content.metadata, content.rule_set, None, None)
 
 
 def _version(state: State, subject: str, version: int | None, *, with_deleted: bool = False) -> Stored:

@@ -1,7 +1,7 @@
 """Texts to schemas, whatever their type: parsed, in canonical form, and compared.
 
-Avro needs nothing but Ottla. JSON Schema needs a package of the extra `registry`, which is imported when the first such
-schema comes.
+Avro needs nothing but Ottla. JSON Schema and Protobuf need packages of the extra `registry`, which are imported when
+the first such schema comes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ottla.registry.avro_types import AvroType, Named
 from ottla.registry.differences import Difference
 from ottla.registry.errors import InvalidSchema
 from ottla.registry.json_text import LONGEST_SCHEMA, read_json, sort_keys
-from ottla.registry.records import AVRO, JSON
+from ottla.registry.records import AVRO, JSON, PROTOBUF
 from ottla.registry.resolved import Resolved
 from ottla.registry.schema import Schema
 
-TYPES = (AVRO, JSON)
+TYPES = (AVRO, JSON, PROTOBUF)
 """The types of schemas, as `GET /schemas/types` lists them."""
 
 
@@ -39,6 +39,10 @@ def parse_schema(kind: str, text: str, references: Sequence[Resolved], *, normal
             from ottla.registry.json_schema import JsonSchema
 
             return JsonSchema(text, references, normalizes=normalizes)
+        if kind == PROTOBUF:
+            from ottla.registry.protobuf_schema import ProtobufSchema
+
+            return ProtobufSchema(text, references)
     except RecursionError:
         raise InvalidSchema("the schema is nested too deeply") from None
     raise InvalidSchema(f"the type {kind[:100]!r} is not known: {', '.join(TYPES)}")

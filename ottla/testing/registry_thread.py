@@ -39,6 +39,8 @@ class SchemaRegistry:
         return self._started.result()
 
     def __enter__(self) -> Self:
+        import ottla.registry.running  # noqa: F401  (before the thread: CPython 3.11 may fail if two threads compile)
+
         self._thread.start()
         self._started.result()
         return self

@@ -76,6 +76,8 @@ PLACES: Final = {
         "diagnosis/test_dead_letter_diagnosis.py",
         "image",
         "integration",
+        "registry/test_extra.py",
+        "registry/test_real_serializers.py",
         "test_start_imports.py",
         "testing/test_page.py",
         "testing/test_plugin.py",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from kit.registry_api import RegistryApi, body_of
 
-from ottla.registry.records import AVRO, Content, SchemaKey, Stored, schema_value
+from ottla.registry.records import AVRO, PROTOBUF, Content, SchemaKey, Stored, schema_value
 from ottla.testing import EmbeddedBroker
 from ottla.testing.registry_thread import SchemaRegistry
 
@@ -40,6 +42,19 @@ def test_records_of_another_registry_are_seen(api: RegistryApi, broker: Embedded
     broker.send(topic, schema_value(other), key=SchemaKey("b", 1).to_bytes())
     assert api.register("b", '"string"') == 9
     assert api.register("c", '"bytes"') == 10
+
+
+def test_protobuf_that_another_registry_has_stored_is_the_same_schema(
+    api: RegistryApi, broker: EmbeddedBroker, topic: str
+) -> None:
+    """Confluent's prints it in a way of its own."""
+    assert api.get("/subjects") == []  # it has made the topic
+    other = Stored("a", 1, 9, Content(PROTOBUF, '// theirs\nsyntax = "proto3";\n\nmessage A {int32 a = 1;}'))
+    broker.send(topic, schema_value(other), key=SchemaKey("a", 1).to_bytes())
+    assert api.register("a", 'syntax = "proto3"; message A { int32 a = 1; }', schemaType="PROTOBUF") == 9
+    assert api.get("/subjects/a/versions") == [1]
+    serialized = base64.b64decode(api.get("/schemas/ids/9?format=serialized")["schema"])
+    assert FileDescriptorProto.FromString(serialized).message_type[0].field[0].name == "a"
 
 
 def test_two_registries_give_each_id_once(broker: EmbeddedBroker, topic: str) -> None:
@@ -78,12 +93,15 @@ def test_a_broker_that_starts_again() -> None:
         assert api.register("a", '"long"') == 2
 
 
-def test_a_topic_that_is_not_compacted_is_refused(broker: EmbeddedBroker, topic: str) -> None:
+def test_a_topic_that_is_not_compacted_is_refused(
+    broker: EmbeddedBroker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
     broker.create_topic(topic, configs={"cleanup.policy": "delete"})
     with broker.schema_registry(topic, timeout_s=1) as registry:
         status, code, message = RegistryApi(registry.url).refused("GET", "/subjects")
         assert (status, code) == (500, 50001)
         assert f"`ottla configs alter --topic {topic} --set cleanup.policy=compact` changes that" in message
+    assert len(caplog.records) == 1
 
 
 def test_without_a_broker_requests_are_refused_in_one_line() -> None:

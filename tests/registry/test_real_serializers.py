@@ -12,7 +12,12 @@ from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegis
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pb2 as pb
+from google.protobuf import timestamp_pb2
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 
 from ottla.testing import EmbeddedBroker
 
@@ -77,6 +82,37 @@ def test_json_schema_with_a_reference(broker: EmbeddedBroker, client: Any) -> No
     deserializer = JSONDeserializer(schema, schema_registry_client=client)
     assert through_the_broker(broker, serializer, deserializer, {"drink": "tea"}) == {"drink": "tea"}
     assert client.get_latest_version("drink").schema.schema_type == "JSON"
+
+
+def drink_and_order() -> Any:
+    """The class of a message in a file that imports another one and a well-known one."""
+    drink = pb.FileDescriptorProto(name="kitchen/drink.proto", package="kitchen", syntax="proto3")
+    drink.message_type.add(name="Drink").field.add(name="name", number=1, label=1, type=9)
+    order = pb.FileDescriptorProto(name="kitchen/order.proto", package="kitchen", syntax="proto3")
+    order.dependency.extend(["kitchen/drink.proto", "google/protobuf/timestamp.proto"])
+    message = order.message_type.add(name="Order")
+    message.field.add(name="drink", number=1, label=1, type_name="Drink")
+    message.field.add(name="at", number=2, label=1, type_name=".google.protobuf.Timestamp")
+    pool = DescriptorPool()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(timestamp := pb.FileDescriptorProto())
+    for file in (timestamp, drink, order):
+        pool.AddSerializedFile(file.SerializeToString())
+    return GetMessageClass(pool.FindMessageTypeByName("kitchen.Order"))
+
+
+def test_protobuf_with_an_imported_file(broker: EmbeddedBroker, client: Any) -> None:
+    order = drink_and_order()
+    serializer = ProtobufSerializer(order, client)
+    deserializer = ProtobufDeserializer(order, {}, client)
+    sent = order()
+    sent.drink.name = "tea"
+    sent.at.seconds = 5
+    assert through_the_broker(broker, serializer, deserializer, sent) == sent
+    assert "kitchen/drink.proto" in client.get_subjects()
+    (subject,) = (one for one in client.get_subjects() if one.endswith("-value"))
+    stored = client.get_latest_version(subject)
+    assert stored.schema.schema_str.startswith('syntax = "proto3";\npackage kitchen;\nimport "kitchen/drink.proto";')
+    assert [(one.name, one.version) for one in stored.schema.references] == [("kitchen/drink.proto", 1)]
 
 
 def test_the_client_of_registries(client: Any) -> None:
