@@ -201,13 +201,12 @@ def objects_of(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def arrays_of(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.fixed_dictionaries(
-        {"type": st.just("array")},
-        optional={
-            "items": st.one_of(inner, st.lists(inner, min_size=1, max_size=2)),
-            "additionalItems": inner,
-            "minItems": st.integers(0, 2),
-        },
+    """`additionalItems` only beside a list: jsonschema raises TypeError beside `items: true`."""
+    kind, fewest = {"type": st.just("array")}, st.integers(0, 2)
+    several = st.lists(inner, min_size=1, max_size=2)
+    return st.one_of(
+        st.fixed_dictionaries(kind, optional={"items": inner, "minItems": fewest}),
+        st.fixed_dictionaries({**kind, "items": several}, optional={"additionalItems": inner, "minItems": fewest}),
     )
 
 
