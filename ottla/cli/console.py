@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,31 +16,20 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.address import host_and_port
-from ottla.addressed import is_loopback
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.client_properties import options_of
-from ottla.cli.failures import Failure
+from ottla.cli.listening import ended_by_signal, listen_option, listening_errors, warn_of_others
 
 if TYPE_CHECKING:
     from ottla.console.clients import ClientSettings
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9645"
 """Beside the broker's own HTTP port, 9644. Always the same, so that bookmarks stay valid."""
-_HIGHEST_PORT: Final = 65_535
 
 
 @click.command(short_help="Show topics, records and groups in a browser.")
 @bootstrap_server
-@click.option(
-    "--listen",
-    "address",
-    default=DEFAULT_LISTEN,
-    show_default=True,
-    metavar="HOST:PORT",
-    callback=lambda _, __, value: _address(value),
-    help="Where the page is served; port 0 takes a free one.",
-)
+@listen_option(DEFAULT_LISTEN, "the page")
 @click.option("--no-browser", is_flag=True, help="Only print the URL, and open no browser.")
 @click.option("--read-only", is_flag=True, help="The page cannot write records.")
 def console(servers: str, address: tuple[str, int], no_browser: bool, read_only: bool) -> None:
@@ -58,24 +46,10 @@ def console(servers: str, address: tuple[str, int], no_browser: bool, read_only:
     """
     settings = _settings(servers)
     host, port = address
-    if not (host == "localhost" or is_loopback(host)):
-        click.echo(
-            f"ottla: warning: {host} can be reached from other machines: anybody with the URL sees what you may "
-            "see, and the connection is not encrypted",
-            err=True,
-        )
+    warn_of_others(host, "anybody with the URL sees what you may see, and the connection is not encrypted")
     logging.getLogger("ottla.client").setLevel(logging.CRITICAL)  # its warnings are errors in the page
     with suppress(KeyboardInterrupt):  # where the loop has no handlers of signals
         asyncio.run(_serve(settings, host, port, opens_browser=not no_browser, is_read_only=read_only))
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    is_bracketed = host.startswith("[") and host.endswith("]")
-    is_port = port.isascii() and port.isdecimal() and int(port) <= _HIGHEST_PORT
-    if not colon or not host or not is_port or (":" in host and not is_bracketed):
-        raise click.BadParameter(f"{text!r} is not HOST:PORT, such as {DEFAULT_LISTEN}")
-    return host.strip("[]"), int(port)
 
 
 def _settings(servers: str) -> ClientSettings:
@@ -95,16 +69,10 @@ def _settings(servers: str) -> ClientSettings:
 async def _serve(settings: ClientSettings, host: str, port: int, *, opens_browser: bool, is_read_only: bool) -> None:
     from ottla.console.running import running_console
 
-    ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError):  # loops on Windows know no signals: there Ctrl-C is a KeyboardInterrupt
-            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    ended = ended_by_signal()
     async with AsyncExitStack() as stack:
-        try:
+        with listening_errors(host, port):
             url = await stack.enter_async_context(running_console(settings, host, port, is_read_only=is_read_only))
-        except OSError as error:
-            hint = f"; --listen {host_and_port(host, 0)} takes a free port" if port else ""
-            raise Failure(f"cannot listen on {host_and_port(host, port)}: {error.strerror or error}{hint}") from None
         click.echo(url)
         if opens_browser and _has_browser():
             stack.enter_context(_browser_at(url))

@@ -41,6 +41,7 @@ class _Root(LazyGroup):
         "produce": ("ottla.cli.produce:produce", "Write lines from standard input to a topic."),
         "consume": ("ottla.cli.consume:consume", "Write a topic's records to standard output."),
         "console": ("ottla.cli.console:console", "Show topics, records and groups in a browser."),
+        "registry": ("ottla.cli.registry:registry", "Serve a schema registry, for Avro, JSON Schema and Protobuf."),
         "groups": ("ottla.cli.groups:groups", "Describe, diagnose, reset and delete groups, also share groups."),
         "transactions": (
             "ottla.cli.transactions:transactions",

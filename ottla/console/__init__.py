@@ -5,7 +5,6 @@ nothing from a broker's event loop (docs/decisions/the-console-is-a-client.md). 
 the command line.
 
     page/            HTML, CSS and JavaScript as they are sent; values from the cluster are put in as text only
-    web_server.py    bytes to requests and back, with limits
     guard.py         which requests are answered: the token, the host, the origin
     routes.py        which function answers a path, and errors as one line
     clients.py       the Admin, the Producer and the consumers, connected when they are first needed

@@ -9,12 +9,12 @@ from typing import Any
 
 from ottla.client import Admin, KafkaError
 from ottla.console.clients import Clients, line_of
-from ottla.console.web_server import BadRequest
 from ottla.diagnosis.findings import findings_about
 from ottla.diagnosis.group_facts import WITHOUT_COORDINATOR, describe_if_there, is_share, view_group
 from ottla.diagnosis.group_json import view_to_json
 from ottla.diagnosis.group_listing import describe_those_there
 from ottla.diagnosis.share_facts import view_share_group
+from ottla.web_server import BadRequest
 
 MOST_GROUPS = 1_000
 

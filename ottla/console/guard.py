@@ -19,7 +19,7 @@ from collections.abc import Collection
 from http import HTTPStatus
 
 from ottla.addressed import is_named
-from ottla.console.web_server import BadRequest, Request
+from ottla.web_server import BadRequest, Request
 
 TOKEN_HEADER = "x-ottla-token"
 _OWN_FETCH_SITES = ("same-origin", "none")

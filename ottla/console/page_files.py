@@ -7,7 +7,7 @@ from http import HTTPStatus
 from importlib.resources import files
 from typing import Final
 
-from ottla.console.web_server import BadRequest, Request, Response
+from ottla.web_server import BadRequest, Request, Response
 
 TYPES: Final = {
     "html": "text/html; charset=utf-8",

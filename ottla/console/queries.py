@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from http import HTTPStatus
 
-from ottla.console.web_server import BadRequest
+from ottla.web_server import BadRequest
 
 LARGEST_INT64 = 2**63 - 1
 

@@ -18,7 +18,7 @@ from ottla.console.clients import Clients
 from ottla.console.merged_walk import Seen, Walk
 from ottla.console.queries import choice, integer, optional_integer, places, refuse
 from ottla.console.shown_records import LONG_BYTES, Search, shown_record
-from ottla.console.web_server import BadRequest
+from ottla.web_server import BadRequest
 
 FROM = ("newest", "beginning", "offset", "time")
 ISOLATION = ("read_uncommitted", "read_committed")

@@ -29,8 +29,8 @@ from ottla.console.queries import integer
 from ottla.console.reading import Reading, read_one, read_page
 from ottla.console.sending import send_record
 from ottla.console.tail import tail
-from ottla.console.web_server import BadRequest, Request, Response
 from ottla.protocol.errors import UnencodableMessage
+from ottla.web_server import BadRequest, Request, Response
 
 _MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND})
 

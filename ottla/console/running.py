@@ -10,7 +10,7 @@ from ottla.address import host_and_port
 from ottla.console.clients import Clients, ClientSettings
 from ottla.console.guard import Guard
 from ottla.console.routes import Routes
-from ottla.console.web_server import WebServer
+from ottla.web_server import WebServer
 
 TOKEN_BYTES = 24
 

@@ -17,7 +17,7 @@ from typing import Any
 from ottla.client import KafkaError
 from ottla.console.clients import Clients
 from ottla.console.queries import refuse
-from ottla.console.web_server import BadRequest
+from ottla.web_server import BadRequest
 
 MOST_HEADERS = 100
 DELIVERY_TIMEOUT_S = 10.0

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.client.admin_group_results import GroupDescription, GroupListing
     from ottla.client.blocking import Admin, Consumer, Producer
     from ottla.client.structs import ConsumerRecord, RecordMetadata
+    from ottla.testing.registry_thread import SchemaRegistry
 
 TIMEOUT_S: Final = 10.0
 STABLE: Final = "Stable"
@@ -60,6 +61,15 @@ class ClientMethods(ABC):
             if self._admin is None:
                 self._admin = Admin(self._options())
             return self._admin
+
+    def schema_registry(self, topic: str = "_schemas", *, timeout_s: float = TIMEOUT_S) -> SchemaRegistry:
+        """A schema registry on the broker's topic: `with broker.schema_registry() as registry: registry.url`.
+
+        `timeout_s` is how long its requests wait for the broker.
+        """
+        from ottla.testing.registry_thread import SchemaRegistry
+
+        return SchemaRegistry(self.bootstrap_servers, self._client_options, topic, timeout_s=timeout_s)
 
     def create_topic(
         self, name: str | None = None, *, partitions: int = 1, configs: Mapping[str, str | None] | None = None

@@ -20,6 +20,7 @@ COMMANDS = (
     "produce",
     "consume",
     "console",
+    "registry",
     "groups",
     "transactions",
     "tokens",

@@ -1,4 +1,4 @@
-"""The console's HTTP server: its limits, and what malformed requests get."""
+"""The HTTP server of the console and the schema registry: its limits, and what malformed requests get."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from http import HTTPStatus
 import pytest
 from kit.console_page import read_head
 
-from ottla.console.web_server import MAX_BODY_BYTES, MAX_HEAD_BYTES, Request, Response, WebServer
+from ottla.web_server import MAX_BODY_BYTES, MAX_HEAD_BYTES, Request, Response, WebServer
 
 
 @asynccontextmanager

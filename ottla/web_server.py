@@ -1,9 +1,9 @@
-"""A small HTTP/1.1 server for the console: GET and POST with JSON bodies, and answers that stream lines.
+"""A small HTTP/1.1 server for the console and the schema registry: JSON bodies, and answers that stream lines.
 
 One request after the other on a connection. Everything that a peer may send is limited: the head (431), the body (413),
 the time until both are complete and the time that it may take to read an answer (the connection is closed), and the
-number of connections. It knows no path: `answer` maps a request to a response. Bodies in chunks are refused (411): no
-browser sends them.
+number of connections. It knows no path: `answer` maps a request to a response, and `refuse` a refusal. Bodies in chunks
+are refused (411): no browser sends them, and no client of a schema registry.
 
 It is not the broker's server (`ottla.broker.http`), which accepts no bodies, streams nothing and belongs to the broker.
 """
@@ -69,20 +69,36 @@ class BadRequest(Exception):
 
 
 Answer = Callable[[Request], Awaitable[Response]]
+Refuse = Callable[[BadRequest], Response]
+
+
+def refusal(refused: BadRequest) -> Response:
+    """The answer to a request that is refused: one line, as JSON."""
+    import json
+
+    body = json.dumps({"error": str(refused)}).encode()
+    return Response(refused.status, "application/json", body)
 
 
 class WebServer:
-    """Serves what `answer` returns. `start` listens, `stop` closes the port and every connection."""
+    """Serves what `answer` returns. `start` listens, `stop` closes the port and every connection.
+
+    `name`: what it is, for the line about a bug; `refuse`: the body of a refusal, also of those that `answer` raises.
+    """
 
     def __init__(
         self,
         answer: Answer,
         *,
+        name: str = "console",
+        refuse: Refuse = refusal,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         write_timeout_s: float = WRITE_TIMEOUT_S,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._answer = answer
+        self._name = name
+        self._refuse = refuse
         self._request_timeout_s = request_timeout_s
         self._write_timeout_s = write_timeout_s
         self._max_connections = max_connections
@@ -114,7 +130,7 @@ class WebServer:
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
             writer.transport.abort()
         except asyncio.CancelledError:
-            pass  # the console ends
+            pass  # the server ends
         finally:
             self._connections.discard(task)
             writer.close()
@@ -125,7 +141,7 @@ class WebServer:
             async with asyncio.timeout(self._request_timeout_s):
                 request = await read_request(reader)
         except BadRequest as refused:
-            await self._write(writer, refusal(refused), keeps_alive=False)
+            await self._write(writer, self._refuse(refused), keeps_alive=False)
             await _linger(reader, writer)
             return False
         if request is None:
@@ -133,11 +149,11 @@ class WebServer:
         try:
             response = await self._answer(request)
         except BadRequest as refused:
-            response = refusal(refused)
-        except Exception:  # a bug in one answer must not end the console; it is logged with its traceback
+            response = self._refuse(refused)
+        except Exception:  # a bug in one answer must not end the server; it is logged with its traceback
             logger.exception("%s /%s failed", request.method, "/".join(request.path))
-            line = BadRequest(HTTPStatus.INTERNAL_SERVER_ERROR, "a bug of the console: see what it has logged")
-            response = refusal(line)
+            line = BadRequest(HTTPStatus.INTERNAL_SERVER_ERROR, f"a bug of the {self._name}: see what it has logged")
+            response = self._refuse(line)
         if response.stream is not None:
             await self._stream(reader, writer, response, response.stream)
             return False
@@ -237,14 +253,6 @@ async def _body(reader: asyncio.StreamReader, length: str) -> bytes:
     if int(length) > MAX_BODY_BYTES:
         raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has {MAX_BODY_BYTES:,} bytes at most")
     return await reader.readexactly(int(length))
-
-
-def refusal(refused: BadRequest) -> Response:
-    """The answer to a request that is refused: one line, as JSON."""
-    import json
-
-    body = json.dumps({"error": str(refused)}).encode()
-    return Response(refused.status, "application/json", body)
 
 
 POLICY = (
