@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
+from kit.broker import BrokerProcess
+from kit.command import run
 from kit.to_the_end import values_of
 from pyspark.sql.types import StructType
 
@@ -26,13 +31,19 @@ FIRST = Attempt("sink", "query", 0, 0, "run", "write", is_alone=True)
 """Task 0 of the first batch."""
 
 
+class At(NamedTuple):
+    """A broker that is no EmbeddedBroker."""
+
+    bootstrap_servers: str
+
+
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker() as running:
         yield running
 
 
-def options(broker: EmbeddedBroker, **given: str) -> WriteOptions:
+def options(broker: EmbeddedBroker | At, **given: str) -> WriteOptions:
     raw = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "t", "exactlyOnceName": "sink"}
     raw |= {key.replace("__", "."): value for key, value in given.items()}
     return write_options(raw, SCHEMA)
@@ -51,7 +62,7 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(
-    broker: EmbeddedBroker,
+    broker: EmbeddedBroker | At,
     attempt: Attempt,
     *values: str,
     before_each: Callable[[int], None] = lambda _: None,
@@ -60,7 +71,7 @@ def write(
     return write_once(batches(*values, before_each=before_each), options(broker, **given), attempt)
 
 
-def seen(broker: EmbeddedBroker, *, is_committed: bool = True) -> list[str]:
+def seen(broker: EmbeddedBroker | At, *, is_committed: bool = True) -> list[str]:
     return [value.decode() for value in values_of(broker.bootstrap_servers, "t", is_committed=is_committed)]
 
 
@@ -319,6 +330,25 @@ def test_records_that_were_deleted_from_a_progress_topic_are_passed_over(broker:
         admin.delete_records({TopicPartition(PROGRESS, 0): 2})
     assert write(broker, replace(FIRST, batch=1), "b") == (1, 0)
     assert seen(broker) == ["a", "b"]
+
+
+def test_progress_is_found_after_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with BrokerProcess(tmp_path / "data", {"ottla.http.listener": "127.0.0.1:0"}) as process:
+        broker = At(process.bootstrap)
+        http = re.findall(r"health and metrics at http://(\S+) ", process.output)[-1]
+        last = replace(FIRST, batch=9)
+        for batch in range(9):
+            write(broker, replace(FIRST, batch=batch), f"{batch}")
+        with monkeypatch.context() as patched, pytest.raises(Died):
+            write(broker, last, "x", "y", before_each=die_at(1, patched))
+        write(broker, last, "x", "y")
+        for command in (["roll", f"{PROGRESS}-0"], ["clean", PROGRESS]):
+            assert run("log", *command, "--http", http).status == 0
+        (mark,) = values_of(process.bootstrap, PROGRESS, is_committed=False)
+        assert json.loads(mark)["batch"] == 9
+        assert write(broker, last, "x", "y") == (2, 0)
+        write(broker, replace(FIRST, batch=10), "z")
+        assert seen(broker)[-3:] == ["x", "y", "z"]
 
 
 def test_a_topic_from_which_progress_would_be_deleted_is_refused(broker: EmbeddedBroker) -> None:
