@@ -22,6 +22,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.spark.errors import BrokerUnavailable, OptionError, WriteFailed
 from ottla.spark.exactly_once import Outcome, check_tasks, end_left_open, write_once
 from ottla.spark.progress import Attempt
+from ottla.spark.task_identity import attempt_of_task
 from ottla.spark.write_options import WriteOptions, write_options
 from ottla.testing import EmbeddedBroker
 
@@ -95,6 +96,14 @@ def test_the_attempts_after_the_first_write_nothing(broker: EmbeddedBroker) -> N
     for again in (FIRST, replace(FIRST, run="another run", write="another write")):
         assert write(broker, again, "a", "b") == (2, 0)
     assert seen(broker, is_committed=False) == ["a", "b"]
+
+
+def test_all_rows_are_taken_although_none_is_written(broker: EmbeddedBroker) -> None:
+    """Operators of Spark before the sink keep their state only then."""
+    write(broker, FIRST, "a", "b", "c")
+    taken: list[int] = []
+    write(broker, FIRST, "a", "b", "c", before_each=taken.append)
+    assert taken == [0, 1, 2]
 
 
 def test_each_task_of_each_batch_writes_its_rows(broker: EmbeddedBroker) -> None:
@@ -395,6 +404,11 @@ def test_options_that_cannot_be(given: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError) as raised:
         write_options(raw, SCHEMA)
     assert says in str(raised.value)
+
+
+def test_a_task_is_known_only_inside_of_spark() -> None:
+    with pytest.raises(WriteFailed, match="exactlyOnceName needs a task of Spark to know which rows these are"):
+        attempt_of_task("sink", "write", is_stream=True)
 
 
 def test_options_of_transactions_need_a_name() -> None:
