@@ -44,7 +44,8 @@ def each_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
     """Return a function for `foreachBatch` that appends every micro-batch to a topic, by format `ottla`.
 
     Use it to write a stream in output mode `update`, which Spark refuses for every data source in Python.
-    `options` are those of the sink. A batch that Spark runs again is written again: at least once, as with the sink.
+    `options` are those of the sink. A batch that Spark runs again is written again, at least once, unless
+    `exactlyOnceName` is among the options: then the sink recognises the batch as in a stream.
     """
     chosen = dict(options)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.client_core.cluster_view import ClusterView
 from ottla.client_core.retries import Attempts, Backoff
+from ottla.client_core.versions import ANY_VERSION
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.api.metadata import MetadataResponse
@@ -138,7 +139,7 @@ class Cluster:
         known = view.topics.get(topic)
         if known is None or known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return None
-        _check(known.error, topic)
+        check(known.error, topic)
         return (
             Leader(_leader_address(view, topic, partition), known.topic_id) if partition in known.partitions else None
         )
@@ -166,7 +167,7 @@ class Cluster:
             resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=[key]
         )
         try:
-            response = self._ask_anyone(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
+            response = self.ask_anyone(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
         except (OSError, ProtocolFailure):
             return None
         values = [config.value for result in response.results for config in result.configs if config.name == key]
@@ -194,14 +195,14 @@ class Cluster:
             if known is None:
                 raise ProtocolFailure(f"the broker left topic {topic} out of its answer")
             if known.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                _check(known.error, f"topic {topic}")
+                check(known.error, f"topic {topic}")
                 leaders[topic] = {index: _leader_address(view, topic, index) for index in known.partitions}
         return leaders
 
     def _init_producer_id(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_MS)
-        response = self._ask_anyone(request, InitProducerIdResponse)
-        _check(ErrorCode.of(response.error_code), "a producer id")
+        response = self.ask_anyone(request, InitProducerIdResponse)
+        check(ErrorCode.of(response.error_code), "a producer id")
         return response.producer_id, response.producer_epoch
 
     def _describe(self, topics: Sequence[str] | None) -> dict[str, TopicInfo]:
@@ -212,7 +213,7 @@ class Cluster:
                 continue
             if topics is None and topic.error:
                 continue  # a topic that is being created or deleted does not fail a pattern
-            _check(topic.error, name)
+            check(topic.error, name)
             partitions = tuple(sorted(topic.partitions))
             addresses = ((partition, _address_of_leader(view, name, partition)) for partition in partitions)
             leaders = {partition: address for partition, address in addresses if address is not None}
@@ -243,10 +244,10 @@ class Cluster:
         offsets: dict[TopicPartition, int | None] = {}
         for address, places in by_leader.items():
             request = _list_offsets_request(places, times, read_committed, self._settings.request_timeout_ms)
-            response = self._ask(address, request, ListOffsetsResponse)
+            response = self.ask(address, request, ListOffsetsResponse)
             for answered in response.topics:
                 for item in answered.partitions:
-                    _check(ErrorCode.of(item.error_code), f"{answered.name}-{item.partition_index}")
+                    check(ErrorCode.of(item.error_code), f"{answered.name}-{item.partition_index}")
                     offsets[answered.name, item.partition_index] = item.offset if item.offset >= 0 else None
         if offsets.keys() != times.keys():
             raise ProtocolFailure("a broker left out partitions that it was asked about")
@@ -260,36 +261,42 @@ class Cluster:
         else:
             view.use(topics)
         request = view.metadata_request(OLDEST_METADATA, may_create=may_create)
-        response = self._ask_anyone(request, MetadataResponse)
-        _check(ErrorCode.of(response.error_code), "metadata")
+        response = self.ask_anyone(request, MetadataResponse)
+        check(ErrorCode.of(response.error_code), "metadata")
         view.take(request, OLDEST_METADATA, response)
         self._last_view = view
         return view
 
-    def _ask_anyone(self, request: Request, response: type[R]) -> R:
+    def ask_anyone(self, request: Request | Callable[[int], Request], response: type[R]) -> R:
         """Send the request to connected brokers, then to the bootstrap servers, until one answers."""
         addresses = list(dict.fromkeys([*self._connections, *self._settings.bootstrap_servers]))
         problems = []
         for address in addresses:
             try:
-                return self._ask(address, request, response)
+                return self.ask(address, request, response)
             except BrokerUnavailable as problem:
                 problems.append(str(problem))
         raise BrokerUnavailable("; ".join(problems))
 
-    def _ask(self, address: Address, request: Request, response: type[R]) -> R:
-        """Send a request and wait for its response.
+    def ask(
+        self,
+        address: Address,
+        request: Request | Callable[[int], Request],
+        response: type[R],
+        at_most: int = ANY_VERSION,
+    ) -> R:
+        """Send a request, or the one that a function makes for the version, and wait for its response.
 
         A connection that was open before may be closed by now: brokers close those that were idle for ten minutes, and
         a stream's triggers may be rarer. Then another one is opened at once, as Kafka's client does.
         """
         was_open = address in self._connections
         try:
-            return self.connection(address).call(request, response)
+            return self.connection(address).call(request, response, at_most)[0]
         except (OSError, ProtocolFailure) as problem:
             self.drop(address)
             if was_open and isinstance(problem, ConnectionError):
-                return self._ask(address, request, response)
+                return self.ask(address, request, response, at_most)
             if isinstance(problem, ProtocolFailure | BrokerUnavailable):
                 raise
             raise BrokerUnavailable(f"cannot reach {address}: {problem}") from None
@@ -326,7 +333,7 @@ def _address_of_leader(view: ClusterView, topic: str, partition: int) -> Address
     return None if broker is None or broker.port not in _VALID_PORTS else Address(broker.host, broker.port)
 
 
-def _check(error: ErrorCode, what: str) -> None:
+def check(error: ErrorCode, what: str) -> None:
     """Raise Retriable for an error of a broker that may pass, else ProtocolFailure with Kafka's name for it."""
     if not error:
         return

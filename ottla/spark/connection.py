@@ -36,6 +36,8 @@ from ottla.spark.errors import AuthenticationFailed, BrokerUnavailable, Protocol
 from ottla.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     import numpy.typing as npt
 
     from ottla.client_core.sasl import Login
@@ -202,10 +204,18 @@ class Connection:
                 "this source needs Kafka 0.11 or later"
             ) from None
 
-    def call(self, request: Request, response: type[R]) -> R:
-        """Send a request and wait for its response."""
-        self.send(request)
-        return self.parse(self.receive(), response)
+    @property
+    def features(self) -> Mapping[str, int]:
+        """The levels of the cluster's features, such as `transaction.version`."""
+        return self._exchange.features
+
+    def call(
+        self, request: Request | Callable[[int], Request], response: type[R], at_most: int = ANY_VERSION
+    ) -> tuple[R, int]:
+        """Send a request, or the one that a function makes for the version; return the response and the version."""
+        version = self.version(ApiKey(response.message_key), at_most)
+        self.send(request(version) if callable(request) else request, version)
+        return self.parse(self.receive(), response), version
 
     def send(self, request: Request, version: int | None = None, wait_ms: int = 0) -> None:
         """Send a request at `version` (the newest if None); `wait_ms` is how long the broker may wait deliberately."""

@@ -36,6 +36,8 @@ class ProducerSettings:
     delivery_timeout_ms: int
     is_idempotent: bool
     max_request_bytes: int
+    transaction_timeout_ms: int
+    """Only for a sink that writes exactly once."""
 
 
 _SHARED = frozenset(
@@ -60,9 +62,11 @@ _FOLLOWED = {
     "delivery.timeout.ms": "120000",
     "enable.idempotence": "",
     "max.request.size": str(1024 * 1024),
+    "transaction.timeout.ms": "900000",
 }
 """Keys that change something, with their defaults: Kafka's, except that batches are four times as large, since a task
-does not wait until they are full."""
+does not wait until they are full, and that a transaction may last as long as brokers allow by default
+(`transaction.max.timeout.ms`): until the rows of a task are all computed."""
 
 WITHOUT_EFFECT: Mapping[str, Kind] = {
     "buffer.memory": "number",
@@ -94,8 +98,7 @@ _REFUSED = {
     "key.serializer": "keys are written as they are; convert the column to string or binary",
     "partitioner.class": "give the rows a column partition, or leave it to the key (murmur2, as Java)",
     "partitioner.ignore.keys": "leave the column key away, or give the rows a column partition",
-    "transaction.timeout.ms": "this sink writes at least once, without transactions",
-    "transactional.id": "this sink writes at least once, without transactions",
+    "transactional.id": "option exactlyOnceName names the sink, and its tasks make their ids from that",
     "value.serializer": "values are written as they are; convert the column to string or binary",
 }
 
@@ -103,7 +106,9 @@ KAFKA_NAMES = frozenset(f"{KAFKA_PREFIX}{key}" for key in (*_SHARED, *_FOLLOWED,
 """The `kafka.*` options of a sink that are not refused."""
 
 
-def producer_settings(kafka: Mapping[str, str]) -> tuple[ClientSettings, ProducerSettings]:
+def producer_settings(
+    kafka: Mapping[str, str], *, is_transactional: bool = False
+) -> tuple[ClientSettings, ProducerSettings]:
     """Read the `kafka.*` options of a sink (names in lower case). Raises OptionError."""
     shared = {}
     values = dict(_FOLLOWED)
@@ -113,6 +118,8 @@ def producer_settings(kafka: Mapping[str, str]) -> tuple[ClientSettings, Produce
             shared[name] = value
         elif key in _REFUSED:
             raise OptionError(f"option {name} cannot be set: {_REFUSED[key]}")
+        elif key == "transaction.timeout.ms" and not is_transactional:
+            raise OptionError(f"option {name} is for exactlyOnceName; without that there are no transactions")
         elif key in _FOLLOWED:
             values[key] = value.strip()
         elif key in WITHOUT_EFFECT:
@@ -122,6 +129,9 @@ def producer_settings(kafka: Mapping[str, str]) -> tuple[ClientSettings, Produce
             raise OptionError(unknown(name, KAFKA_NAMES, f"kafka.{listed}"))
     client = client_settings(shared, {})
     acks = _acks(values["acks"])
+    is_idempotent = _idempotence(values["enable.idempotence"], acks)
+    if is_transactional and not is_idempotent:
+        raise OptionError("exactlyOnceName needs kafka.acks=all and kafka.enable.idempotence=true, the defaults")
     compression = _compression(values["compression.type"])
     return client, ProducerSettings(
         acks=acks,
@@ -129,8 +139,9 @@ def producer_settings(kafka: Mapping[str, str]) -> tuple[ClientSettings, Produce
         compression=compression,
         compression_level=_level(compression, values),
         delivery_timeout_ms=_number(values, "delivery.timeout.ms", 1, _LARGEST_WAIT_MS),
-        is_idempotent=_idempotence(values["enable.idempotence"], acks),
+        is_idempotent=is_idempotent,
         max_request_bytes=_number(values, "max.request.size", 1, _LARGEST_BYTES),
+        transaction_timeout_ms=_number(values, "transaction.timeout.ms", 1, _LARGEST_WAIT_MS),
     )
 
 

@@ -9,7 +9,8 @@ A task fails after `kafka.delivery.timeout.ms` without any progress, counted fro
 broker that is away when the task begins, as for one that stops later. A permanent refusal ends the task immediately,
 with WriteFailed. A batch that is too large for its topic is split, and later batches of the topic are smaller; only a
 single record that is too large ends the task. The broker does not recognise batches of an earlier attempt of the task,
-so a retried task writes its records again: at least once."""
+so a retried task writes its records again: at least once. With a transaction, the next attempt knows what was committed
+(ottla.spark.exactly_once)."""
 
 from __future__ import annotations
 
@@ -17,20 +18,21 @@ import logging
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.client_core.partition_queue import PartitionQueue, ProducerIdentity, QueuedBatch
-from ottla.client_core.retries import Attempts, Backoff
 from ottla.client_core.send_queues import LAST_VERSION_WITH_TOPIC_NAMES, SendQueues
 from ottla.client_core.send_results import Result, SendResult, SendRules
+from ottla.client_core.transaction_questions import LAST_OLD_PRODUCE_VERSION
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.records.batch import HEADER_BYTES, seal_batch
+from ottla.protocol.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT, seal_batch
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.types import ZERO_UUID
 from ottla.spark.cluster import Cluster, Retriable
 from ottla.spark.errors import BrokerUnavailable, ProtocolFailure, WriteFailed
+from ottla.spark.patience import Patience
 from ottla.spark.splitting import smaller_batch_bytes, split
 
 if TYPE_CHECKING:
@@ -41,15 +43,12 @@ if TYPE_CHECKING:
     from ottla.spark.option_values import Address
     from ottla.spark.options import TopicPartition
     from ottla.spark.producer_options import ProducerSettings
-
-T = TypeVar("T")
+    from ottla.spark.transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 5
 _ZSTD_SINCE = 7
-_SHORTEST_PAUSE_S = 0.001
-"""A pause that is shorter than the clock's resolution would never end."""
 
 _HINTS = {
     ErrorCode.INVALID_TIMESTAMP: "; the topic's message.timestamp.after.max.ms and ...before.max.ms bound the times",
@@ -93,16 +92,17 @@ class Sender:
         self,
         client: ClientSettings,
         producer: ProducerSettings,
+        transaction: Transaction | None = None,
         *,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client = client
         self._settings = producer
-        self._monotonic = monotonic
-        self._sleep = sleep
-        self._backoff = Backoff(client.retry_backoff_ms, client.retry_backoff_ms)
-        self._cluster = Cluster(client, persistent=False)
+        self._patience = Patience(producer.delivery_timeout_ms, client.retry_backoff_ms, monotonic, sleep)
+        self._transaction = transaction
+        self._attributes = int(producer.compression) | (0 if transaction is None else TRANSACTIONAL_BIT)
+        self._cluster = Cluster(client, persistent=False) if transaction is None else transaction.cluster
         # Responses come in the order of the requests, so other requests than Produce need connections of their own
         # while these have some in flight. A task begins with such requests, and goes on with their connection.
         self._lines = Cluster(client, persistent=False)
@@ -112,18 +112,22 @@ class Sender:
                 is_idempotent=producer.is_idempotent,
                 max_in_flight=MAX_IN_FLIGHT,
                 max_request_bytes=producer.max_request_bytes,
-                backoff=self._backoff,
+                backoff=self._patience.backoff,
                 raises_epochs=False,
-                goes_on_after_loss=True,
+                goes_on_after_loss=transaction is None,
                 never_retried=frozenset({ErrorCode.CORRUPT_MESSAGE}),
+                is_transactional=transaction is not None,
             ),
             seal=self._seal,
             split=self._split,
             leader_of=lambda topic, partition: self._leaders[topic].get(partition),
             topic_id=lambda topic: ZERO_UUID,  # a writer means the name
             may_write=lambda address: True,
+            may_go=None if transaction is None else transaction.may_write,
         )
         self._queues.wants_identity = producer.is_idempotent
+        if transaction is not None:
+            self._queues.identify(transaction.identity)
         self._batch_bytes: dict[str, int] = {}
         """How large batches may be, of topics that have refused one as too large."""
         self._by_place: dict[TopicPartition, PartitionQueue[Batch]] = {}
@@ -135,6 +139,17 @@ class Sender:
         self._give_up_at = 0.0
         self.acknowledged = 0
         """The number of records that brokers have acknowledged."""
+
+    @property
+    def has_requests_in_flight(self) -> bool:
+        """Whether an answer is awaited."""
+        return bool(self._in_flight)
+
+    def commit(self) -> None:
+        """Wait as `flush`, and commit the transaction."""
+        assert self._transaction is not None
+        self.flush()
+        self._transaction.commit(spare=self._lines)
 
     def close(self) -> None:
         """Close every connection; records that are not acknowledged may or may not be in the log."""
@@ -152,7 +167,7 @@ class Sender:
         attempts_left = self._client.offset_retries
         while missing:
             try:
-                found = self._patiently(partial(self._cluster.partition_leaders, missing, may_create=True))
+                found = self._patience.answer(partial(self._cluster.partition_leaders, missing, may_create=True))
             except ProtocolFailure as problem:
                 raise WriteFailed(f"cannot write to {problem}") from None
             self._leaders |= found
@@ -163,7 +178,7 @@ class Sender:
                 said = f"the broker answered {unknown.name} ({unknown.message})"
                 raise WriteFailed(f"cannot write to topic {missing[0]}: {said}")
             if missing:
-                self._sleep(self._client.offset_retry_interval_ms / 1000)
+                self._patience.sleep(self._client.offset_retry_interval_ms / 1000)
 
     def partition_count(self, topic: str) -> int:
         """Return how many partitions a topic has."""
@@ -179,7 +194,7 @@ class Sender:
         Raises WriteFailed or BrokerUnavailable, for these or earlier ones.
         """
         if self._queues.wants_identity:
-            self._patiently(self._identify)
+            self._patience.answer(self._identify)
         for batch in batches:
             batch.queue = self._queue(batch)
             self._queues.seal(batch)
@@ -196,22 +211,6 @@ class Sender:
 
     # Questions --------------------------------------------------------------------------------------------------
 
-    def _patiently(self, question: Callable[[], T]) -> T:
-        """Repeat a request until it is answered, for at most `kafka.delivery.timeout.ms`."""
-        give_up_at = self._monotonic() + self._settings.delivery_timeout_ms / 1000
-        attempts = Attempts(self._backoff, give_up_at=give_up_at, last_at_the_end=True)
-        while True:
-            try:
-                return question()
-            except (BrokerUnavailable, Retriable) as problem:
-                pause_s = attempts.failed(self._monotonic())
-                if pause_s is None:
-                    waited = f"nothing written within kafka.delivery.timeout.ms {self._settings.delivery_timeout_ms}"
-                    raise _ending(waited, problem) from None
-                if attempts.failures == 1:
-                    logger.warning("%s; the task waits for it", problem)
-            self._sleep(pause_s)
-
     def _identify(self) -> None:
         self._queues.identify(ProducerIdentity(*self._cluster.init_producer_id()))
 
@@ -221,6 +220,8 @@ class Sender:
         if queue is None:
             self._check_partition(*place)
             queue = self._by_place[place] = PartitionQueue(*place)
+            if self._transaction is not None:
+                self._transaction.will_write(*place)
         return queue
 
     def _find_leaders(self) -> None:
@@ -254,32 +255,45 @@ class Sender:
                 self._find_leaders()
             if self._queues.wants_identity:
                 self._identify()
+            if self._transaction is not None:
+                self._transaction.add_partitions()
         except (OSError, Retriable) as problem:
             self._note(problem)
-            self._pause(self._backoff.pause_s(1))
+            self._patience.pause(self._patience.backoff.pause_s(1))
             return
-        if requests := self._queues.gather(self._monotonic()):
+        if requests := self._queues.gather(self._patience.monotonic()):
             for address, batches in requests.items():
                 self._transmit(address, batches)
         elif self._in_flight:
             self._receive(self._in_flight.popleft())
         else:
-            self._pause(self._queues.wake_at - self._monotonic())
+            self._patience.pause(self._queues.wake_at - self._patience.monotonic())
 
     def _transmit(self, address: Address, batches: list[Batch]) -> None:
         self._queues.sent(address)
         try:
             connection = self._lines.connection(address, spare=self._cluster)
-            version = connection.version(ApiKey.PRODUCE, at_most=LAST_VERSION_WITH_TOPIC_NAMES)
+            version = connection.version(ApiKey.PRODUCE, at_most=self._newest_produce())
             if self._settings.compression is Compression.ZSTD and version < _ZSTD_SINCE:
                 raise WriteFailed(f"{address} does not take zstd, which Kafka does since 2.1")
             request = self._queues.produce_request(
-                batches, acks=self._settings.acks, timeout_ms=self._client.request_timeout_ms, ids={}
+                batches,
+                acks=self._settings.acks,
+                timeout_ms=self._client.request_timeout_ms,
+                ids={},
+                transactional_id=None if self._transaction is None else self._transaction.transactional_id,
             )
+            if self._transaction is not None:
+                self._transaction.has_written()
             connection.send(request, version)
             self._in_flight.append(_Sent(address, batches))
         except OSError as problem:
             self._lose(address, batches, problem)
+
+    def _newest_produce(self) -> int:
+        """Return the newest version with topic names; in the older protocol of transactions, one of that."""
+        is_old = self._transaction is not None and self._transaction.is_old
+        return LAST_OLD_PRODUCE_VERSION if is_old else LAST_VERSION_WITH_TOPIC_NAMES
 
     def _receive(self, sent: _Sent) -> None:
         """Receive the response to the oldest request."""
@@ -289,7 +303,7 @@ class Sender:
         except OSError as problem:
             self._lose(sent.address, sent.batches, problem)
             return
-        self._take(self._queues.answered(sent.address, sent.batches, response, self._monotonic()))
+        self._take(self._queues.answered(sent.address, sent.batches, response, self._patience.monotonic()))
 
     def _lose(self, address: Address, batches: list[Batch], problem: OSError) -> None:
         """Drop a broken connection, and with it all requests in flight on it."""
@@ -300,7 +314,7 @@ class Sender:
         self._in_flight = deque(sent for sent in self._in_flight if sent.address != address)
         error = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(problem))
         for each in lost:
-            self._take(self._queues.lost(address, each, error, self._monotonic()))
+            self._take(self._queues.lost(address, each, error, self._patience.monotonic()))
 
     def _take(self, results: Iterable[SendResult[Batch]]) -> None:
         """Count acknowledged records, note batches that are sent again, raise WriteFailed for the others."""
@@ -324,7 +338,8 @@ class Sender:
             elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count == 1:
                 raise WriteFailed(self._too_large(batch))
             else:
-                raise WriteFailed(f"{said}{_HINTS.get(code, '')}")
+                replaced = None if self._transaction is None else self._transaction.refused(code, said)
+                raise replaced or WriteFailed(f"{said}{_HINTS.get(code, '')}")
         if passing is not None:
             self._note(passing)
 
@@ -358,7 +373,7 @@ class Sender:
             batch.body.records,
             base_offset=0,
             leader_epoch=-1,
-            attributes=int(self._settings.compression),
+            attributes=self._attributes,
             last_offset_delta=batch.record_count - 1,
             base_timestamp=base_timestamp,
             max_timestamp=max_timestamp,
@@ -373,21 +388,9 @@ class Sender:
 
     def _note(self, problem: Exception) -> None:
         """Remember a failure that may pass; raise WriteFailed or BrokerUnavailable after the delivery timeout."""
-        now = self._monotonic()
         if self._problem is None:
-            self._give_up_at = now + self._settings.delivery_timeout_ms / 1000
+            self._give_up_at = self._patience.give_up_at()
         self._problem = problem
         logger.info("%s; sending again", problem)
-        if now >= self._give_up_at:
-            limit_ms = self._settings.delivery_timeout_ms
-            waited = f"{self._unacknowledged} records not written within kafka.delivery.timeout.ms {limit_ms}"
-            raise _ending(waited, problem) from None
-
-    def _pause(self, seconds: float) -> None:
-        self._sleep(max(seconds, _SHORTEST_PAUSE_S))
-
-
-def _ending(waited: str, problem: Exception) -> BrokerUnavailable | WriteFailed:
-    """Return the task's error after the timeout: a broker that is away differs from one that answers with errors."""
-    kind = BrokerUnavailable if isinstance(problem, BrokerUnavailable) else WriteFailed
-    return kind(f"{waited}: {problem}")
+        if self._patience.monotonic() >= self._give_up_at:
+            raise self._patience.ending(f"{self._unacknowledged} records not written", problem) from None

@@ -32,6 +32,10 @@ _TOPIC_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVW
 _FROM_SPARK = frozenset({"checkpointlocation", "queryname"})
 """Spark's own options of a stream, which it passes with the others."""
 
+_OWN = ("topic", "includeTimestamp", "exactlyOnceName", "progressTopic")
+_PROGRESS_PREFIX = "spark-progress-"
+_LONGEST_NAME = 200
+
 _FOR_READING = frozenset({"subscribe", "subscribepattern", "assign"})
 
 _TEXT_OR_BYTES = ("string", "binary")
@@ -46,6 +50,18 @@ _COLUMNS = {
 
 
 @dataclass(frozen=True)
+class ExactlyOnce:
+    """The options of a sink that writes in transactions."""
+
+    name: str
+    """The user's name of the sink, which its transactional ids begin with."""
+    topic: str
+    """Where the sink keeps its progress."""
+    timeout_ms: int
+    """After how long the coordinator aborts a transaction."""
+
+
+@dataclass(frozen=True)
 class WriteOptions:
     """The options of a sink. `topic` is None when the rows have one; `columns` are the sink's columns in the rows."""
 
@@ -55,6 +71,8 @@ class WriteOptions:
     producer: ProducerSettings
     warning: str
     """About options without effect; an empty text for none."""
+    once: ExactlyOnce | None = None
+    """How rows are written exactly once; None: at least once."""
 
 
 def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
@@ -63,6 +81,7 @@ def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
         raise OptionError(_NO_OPTIONS)
     topic = None
     include_timestamp = False
+    once_name = progress_topic = None
     kafka = {}
     for key, value in raw.items():
         name = key.lower()
@@ -70,6 +89,10 @@ def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
             topic = checked_topic(value.strip())
         elif name == "includetimestamp":
             include_timestamp = boolean("includeTimestamp", value)
+        elif name == "exactlyoncename":
+            once_name = _sink_name(value.strip())
+        elif name == "progresstopic":
+            progress_topic = checked_topic(value.strip(), "progressTopic")
         elif name.startswith(KAFKA_PREFIX):
             kafka[name] = value
         elif name in _FOR_READING:
@@ -77,8 +100,8 @@ def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
         elif name == "path":
             raise OptionError("save() takes no path; name the topic by option topic")
         elif name not in _FROM_SPARK:
-            known = {"topic", "includeTimestamp", *KAFKA_NAMES}
-            raise OptionError(unknown(key, known, "topic, includeTimestamp and kafka.*"))
+            known = {*_OWN, *KAFKA_NAMES}
+            raise OptionError(unknown(key, known, f"{', '.join(_OWN)} and kafka.*"))
     ignored = frozenset() if topic is None else frozenset({"topic"})
     columns = _check_columns(schema, ignored if include_timestamp else ignored | {"timestamp"})
     if include_timestamp and "timestamp" not in columns:
@@ -86,15 +109,30 @@ def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
         raise SchemaError(f"there is no column timestamp, {written}; the rows have {_listed(schema)}")
     if topic is None and "topic" not in columns:
         raise OptionError("no topic: give option topic, or the rows a column topic")
-    client, producer = producer_settings(kafka)
+    if progress_topic is not None and once_name is None:
+        raise OptionError("progressTopic is for exactlyOnceName, which is not given")
+    client, producer = producer_settings(kafka, is_transactional=once_name is not None)
+    once = None
+    if once_name is not None:
+        once = ExactlyOnce(
+            once_name, progress_topic or f"{_PROGRESS_PREFIX}{once_name}", producer.transaction_timeout_ms
+        )
     warnings = [warning_of(without_effect(kafka, WITHOUT_EFFECT)), _other_case(schema, columns)]
-    return WriteOptions(topic, columns, client, producer, "; ".join(filter(None, warnings)))
+    return WriteOptions(topic, columns, client, producer, "; ".join(filter(None, warnings)), once)
 
 
-def checked_topic(name: str) -> str:
+def _sink_name(name: str) -> str:
+    """Return the name if topics and transactional ids can begin with it. Raises OptionError otherwise."""
+    if not name or len(name) > _LONGEST_NAME or not _TOPIC_CHARACTERS.issuperset(name):
+        allowed = f"1 to {_LONGEST_NAME} letters, digits, '.', '_' and '-'"
+        raise OptionError(f"exactlyOnceName: {shown(name)} cannot be a sink's name, which has {allowed}")
+    return name
+
+
+def checked_topic(name: str, option: str = "topic") -> str:
     """Return the name if it is valid for a topic. Raises OptionError otherwise."""
     if not name or len(name) > _LONGEST_TOPIC or name in (".", "..") or not _TOPIC_CHARACTERS.issuperset(name):
-        raise OptionError(f"topic: {shown(name)} cannot be a topic's name; letters, digits, '.', '_' and '-' can")
+        raise OptionError(f"{option}: {shown(name)} cannot be a topic's name; letters, digits, '.', '_' and '-' can")
     return name
 
 

@@ -1,69 +1,96 @@
-"""The sinks as Spark calls them: a task's Arrow batches become records, and the driver commits nothing.
+"""The sinks as Spark calls them: tasks write their rows, and the driver hears how that ended.
 
 A task encodes and sends rows as they arrive, and ends when every record is acknowledged. When it fails, Spark runs it
-again and all its records are written again: at least once. `commit` and `abort` therefore do nothing; Spark also runs a
-failed micro-batch again.
-
-Rows of the same task keep their order within a partition. The column `partition` decides the partition of a row; else
-its key does, as in Java's producer; rows without both fill partitions in turn, batch by batch. The timestamp of a
-record is the time of writing, or with `includeTimestamp` the row's.
+again, and a failed micro-batch as a whole, and all records are written again: at least once. `commit` and `abort` have
+nothing to do then. With `exactlyOnceName` a task writes in a transaction, once (ottla.spark.exactly_once).
 """
 
 from __future__ import annotations
 
-import random
-import time
+import uuid
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ottla.spark.errors import WriteFailed, reported_in_one_line
+from ottla.spark.errors import reported_in_one_line
 from ottla.spark.option_names import warn_once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    import numpy as np
-    import numpy.typing as npt
     import pyarrow as pa
 
-    from ottla.arrow.encoder import Rows
-    from ottla.spark.sender import Batch, Sender
     from ottla.spark.write_options import WriteOptions
-
-CHUNK_BYTES = 8 * 1024 * 1024
-"""Arrow batches are gathered to about this size before they are encoded, so that many partitions get whole batches."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """A task's report to the driver: how many records it wrote."""
+    """A task's report to the driver."""
 
     records: int
+    """How many records the task wrote, or an earlier attempt of it has committed."""
+    highest_task: int = -1
+    """The highest number of a task that had committed rows of this batch before, with `exactlyOnceName`; -1: none."""
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """`df.write.format("ottla")`."""
+class _Writer:
+    """What both sinks do. The driver makes one for each write or micro-batch, which is pickled to the tasks."""
+
+    _options: WriteOptions
+    _is_stream: bool
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
+        self._id = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task."""
-        return write_rows(iterator, self._options)
+        if self._options.once is None:
+            return write_rows(iterator, self._options)
+        from ottla.spark.exactly_once import write_once
+        from ottla.spark.task_identity import attempt_of_task
+
+        with reported_in_one_line():
+            attempt = attempt_of_task(self._options.once.name, self._id, is_stream=self._is_stream)
+            return Written(*write_once(iterator, self._options, attempt))
+
+    def _committed(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Check the tasks' reports: the rows may have been divided among fewer tasks than before."""
+        if self._options.once is not None:
+            from ottla.spark.exactly_once import check_tasks
+
+            with reported_in_one_line():
+                highest = max((one.highest_task for one in messages if isinstance(one, Written)), default=-1)
+                check_tasks(self._options.once.name, len(messages), highest)
+
+    def _aborted(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """End the transactions that the tasks may have left open, so that nobody waits for their time-out."""
+        if self._options.once is not None:
+            from ottla.spark.exactly_once import end_left_open
+
+            end_left_open(self._options, [task for task, message in enumerate(messages) if message is None])
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write.format("ottla")`."""
+
+    _is_stream = False
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing is left to do: the tasks' records are in the log."""
+        self._committed(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Without transactions nothing can be taken back."""
+        self._aborted(messages)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """`df.writeStream.format("ottla")`."""
 
-    def __init__(self, options: WriteOptions) -> None:
-        self._options = options
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of one task of a micro-batch."""
-        return write_rows(iterator, self._options)
+    _is_stream = True
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Warn about options without effect; the tasks' records are in the log.
@@ -71,10 +98,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         Spark calls `streamWriter` in two processes, and this in one of them.
         """
         warn_once(self._options.warning)
+        self._committed(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Warn as `commit` does; the tasks' records stay in the log, and are written again with the batch."""
         warn_once(self._options.warning)
+        self._aborted(messages)
 
 
 def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
@@ -82,144 +111,12 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Writ
 
     Raises WriteFailed, BrokerUnavailable or ProtocolFailure.
     """
+    from ottla.spark.rows import TaskRows, chunks
     from ottla.spark.sender import Sender
 
     with reported_in_one_line(), closing(Sender(options.client, options.producer)) as sender:
-        task = _Task(options, sender)
-        for table in _chunks(batches):
+        task = TaskRows(options, sender)
+        for table in chunks(batches):
             task.write(table)
         sender.flush()
         return Written(sender.acknowledged)
-
-
-def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    import pyarrow as pa
-
-    gathered: list[pa.RecordBatch] = []
-    for batch in batches:
-        if batch.num_rows:
-            gathered.append(batch)
-        if sum(part.nbytes for part in gathered) >= CHUNK_BYTES:
-            yield pa.Table.from_batches(gathered)
-            gathered = []
-    if gathered:
-        yield pa.Table.from_batches(gathered)
-
-
-class _Task:
-    """Sends the rows of one task; remembers the next partition for rows without a key."""
-
-    def __init__(self, options: WriteOptions, sender: Sender) -> None:
-        self._options = options
-        self._sender = sender
-        self._next_partition: dict[str, int] = {}
-
-    def write(self, table: pa.Table) -> None:
-        """Send a table's rows: batches of all its topics together, so that they share requests."""
-        if self._options.topic is not None:
-            tables = {self._options.topic: table}
-        else:
-            tables = _by_topic(table)
-        self._sender.find(tables)
-        self._sender.send([batch for topic, rows in tables.items() for batch in self._encoded(topic, rows)])
-
-    def _encoded(self, topic: str, table: pa.Table) -> list[Batch]:
-        from ottla.arrow.encoder import encode_rows
-        from ottla.arrow.errors import UnsendableRow
-        from ottla.spark.sender import Batch
-
-        now_ms = time.time_ns() // 1_000_000
-        rows = self._rows(table, now_ms)
-        partitions = self._partitions(topic, table, rows)
-        settings = self._options.producer
-        bodies = encode_rows(
-            rows,
-            partitions,
-            batch_bytes=self._sender.batch_bytes(topic),
-            most_bytes=settings.max_request_bytes,
-            most_name="kafka.max.request.size",
-        )
-        try:
-            return [Batch(topic, body, now_ms) for body in bodies]
-        except UnsendableRow as refused:
-            raise WriteFailed(str(refused)) from None
-
-    def _rows(self, table: pa.Table, now_ms: int) -> Rows:
-        from ottla.arrow.encoder import Rows, as_binary
-
-        columns = self._options.columns
-        return Rows(
-            keys=as_binary(table["key"]) if "key" in columns else None,
-            values=as_binary(table["value"]),
-            headers=table["headers"].combine_chunks() if "headers" in columns else None,
-            timestamps_ms=_milliseconds(table["timestamp"], now_ms) if "timestamp" in columns else None,
-        )
-
-    def _partitions(self, topic: str, table: pa.Table, rows: Rows) -> npt.NDArray[np.int64]:
-        """Return the partition of each row: its own one, else its key's, else the next in turn."""
-        import numpy as np
-        import pyarrow.compute as pc
-
-        from ottla.arrow.murmur2 import partitions_of
-
-        count = self._sender.partition_count(topic)
-        chosen = np.full(len(rows.values), -1, np.int64)
-        if "partition" in self._options.columns:
-            given = table["partition"].combine_chunks()
-            named = given.is_valid().to_numpy(zero_copy_only=False)
-            chosen[named] = given.drop_null().to_numpy()
-            if len(wrong := chosen[named][(chosen[named] < 0) | (chosen[named] >= count)]):
-                problem = f"column partition says {wrong[0]}, topic {topic} has partitions 0 to {count - 1}"
-                raise WriteFailed(f"{problem}; without the column, the key decides")
-        left = chosen < 0
-        if rows.keys is not None and left.any():
-            keyed = left & rows.keys.is_valid().to_numpy(zero_copy_only=False)
-            chosen[keyed] = partitions_of(pc.array_filter(rows.keys, keyed), count)
-            left &= ~keyed
-        if left.any():
-            chosen[left] = self._turns(topic, int(left.sum()), count, rows.values.nbytes)
-        return chosen
-
-    def _turns(self, topic: str, rows: int, partition_count: int, size_bytes: int) -> npt.NDArray[np.int64]:
-        """Fill the partitions in turn, about a batch at a time, beginning with a random one."""
-        import numpy as np
-
-        runs = min(partition_count, rows, 1 + size_bytes // self._options.producer.batch_bytes)
-        first = self._next_partition.get(topic, random.randrange(partition_count))
-        self._next_partition[topic] = (first + runs) % partition_count
-        return (first + np.arange(rows) * runs // rows) % partition_count
-
-
-def _milliseconds(column: pa.ChunkedArray, now_ms: int) -> npt.NDArray[np.int64]:
-    """Return Spark's microseconds as Kafka's milliseconds, rounded down; `now_ms` for null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    micros = pc.fill_null(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), now_ms * 1000).to_numpy()
-    if len(micros) and micros.min() < 0:
-        raise WriteFailed("column timestamp holds a time before 1970, and a record of Kafka cannot")
-    found: npt.NDArray[np.int64] = micros // 1000
-    return found
-
-
-def _by_topic(table: pa.Table) -> dict[str, pa.Table]:
-    """Return the rows of each topic in the column, in the order of the topics' first rows."""
-    import numpy as np
-
-    from ottla.spark.write_options import checked_topic
-
-    names = table["topic"].combine_chunks()
-    if names.null_count:
-        raise WriteFailed("column topic is null in a row; option topic would send all rows to one")
-    encoded = names.dictionary_encode()  # numbers the topics in the order of their first rows
-    topics = [checked_topic(name) for name in encoded.dictionary.to_pylist()]
-    if len(topics) == 1:
-        return {topics[0]: table}
-    numbers = encoded.indices.to_numpy()
-    order = np.argsort(numbers, kind="stable")
-    edges = np.searchsorted(numbers[order], np.arange(len(topics) + 1))
-    together = table.take(order)
-    return {
-        topic: together.slice(first, last - first)
-        for topic, first, last in zip(topics, edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-    }

@@ -1,4 +1,4 @@
-"""The code of docs/spark.md runs, block after block, as somebody would type it."""
+"""The code of docs/spark.md and of docs/spark-writing.md runs, block after block, as somebody would type it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # all blocks; one time-out spoils the session of all others
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ("spark.md", "spark-writing.md")
 
 
 def blocks() -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    text = "".join((DOCS / page).read_text() for page in PAGES)
+    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-def test_the_session_of_the_page_runs_from_nothing_to_its_result(
+def test_the_session_of_the_pages_runs_from_nothing_to_its_result(
     spark: SparkSession, own_broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -32,7 +34,7 @@ def test_the_session_of_the_page_runs_from_nothing_to_its_result(
     for block in blocks():
         code = block.replace("localhost:9092", own_broker.bootstrap)
         code = code.replace('"archive/', f'"{tmp_path}/archive/')  # Spark's own folder is not the test's
-        exec(compile(code, f"{PAGE.name}, block {ran}", "exec"), names)
+        exec(compile(code, f"{PAGES}, block {ran}", "exec"), names)
         ran += 1
     assert ran >= 6
     assert names["table"].count() == 3

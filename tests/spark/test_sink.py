@@ -411,7 +411,11 @@ def test_a_record_that_is_too_large_for_the_topic_is_an_error_that_names_the_lim
         ("'v' AS value", {"topic": "a b"}, "OptionError: topic: 'a b' cannot be a topic's name"),
         ("'v' AS value", {"subscribe": "t"}, "OptionError: option subscribe is for reading"),
         ("'v' AS value", {"topic": "t", "kafka__acks": "0"}, "kafka.acks: 0 would lose records silently"),
-        ("'v' AS value", {"topic": "t", "kafka__transactional__id": "x"}, "this sink writes at least once"),
+        (
+            "'v' AS value",
+            {"topic": "t", "kafka__transactional__id": "x"},
+            "kafka.transactional.id cannot be set: option exactlyOnceName names",
+        ),
         ("'v' AS value", {"topic": "t", "kafka__compression__type": "rar"}, "kafka.compression.type: 'rar' is none"),
         ("id AS value", {"topic": "t"}, "SchemaError: column value is bigint; a sink needs string or binary"),
         ("id", {"topic": "t"}, "SchemaError: there is no column value, which becomes"),

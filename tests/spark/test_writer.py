@@ -18,8 +18,8 @@ from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.message import Request, Response
 from ottla.protocol.records.batch import decode_batch
 from ottla.spark.errors import OptionError
+from ottla.spark.rows import by_topic
 from ottla.spark.source import OttlaDataSource
-from ottla.spark.writer import _by_topic
 
 
 class Kept:
@@ -95,6 +95,6 @@ def test_the_name_of_a_topic_is_checked_before_a_broker_gets_it(broker: Scripted
 @settings(max_examples=examples(100), deadline=None)
 def test_rows_are_divided_by_topic_in_their_order(names: list[str]) -> None:
     rows = pa.table({"value": list(range(len(names))), "topic": names})
-    divided = {topic: table["value"].to_pylist() for topic, table in _by_topic(rows).items()}
+    divided = {topic: table["value"].to_pylist() for topic, table in by_topic(rows).items()}
     assert list(divided) == list(dict.fromkeys(names))
     assert divided == {name: [i for i, other in enumerate(names) if other == name] for name in divided}
