@@ -75,6 +75,7 @@ PLACES: Final = {
         "diagnosis/test_dead_letter_diagnosis.py",
         "image",
         "integration",
+        "scripts/test_usage_of_scripts.py",
         "test_start_imports.py",
         "testing/test_page.py",
         "testing/test_plugin.py",
