@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -72,3 +74,16 @@ def test_a_python_without_ottla_is_refused_before_anything_is_fetched(name: str,
     assert shown.stderr.startswith(
         f"{name}: {python} cannot run Ottla (ModuleNotFoundError: No module named 'ottla'): "
     )
+
+
+@pytest.mark.parametrize(
+    "line", ["ERROR ottla.partition: bug: append to t-0 failed", "Traceback (most recent call last):"]
+)
+def test_a_bug_in_the_brokers_log_fails_a_run_whose_steps_have_passed(line: str, tmp_path: Path) -> None:
+    check_log = runpy.run_path(str(ROOT / "scripts" / "interop" / "java-tools"))["check_log"]
+    log = tmp_path / "ottla.log"
+    log.write_text("INFO ottla.server: ready\n")
+    check_log(log)
+    log.write_text(f"INFO ottla.server: ready\n{line}\n  the next line\n")
+    with pytest.raises(SystemExit, match=f"Ottla's log names a bug:\n{re.escape(line)}\n  the next line"):
+        check_log(log)
