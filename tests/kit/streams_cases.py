@@ -216,7 +216,7 @@ def _life(random: Random) -> list[Case]:
         case = {"subtopologies": subtopologies, "members": dict(members), "standby_replicas": replicas}
         life.append(json.loads(json.dumps(case)))
         targets = answer(case)
-        for member_id, member in members.items():  # not in the order of the answer, which the assignor is free to choose
+        for member_id, member in members.items():  # the order of the answer is the assignor's to choose
             target = targets[member_id]
             tasks = {role: _most(random, target[role]) for role in ("active", "standby")}
             members[member_id] = {**member, **tasks, "offsets": _offsets(random, subtopologies)}
