@@ -87,3 +87,17 @@ def test_a_bug_in_the_brokers_log_fails_a_run_whose_steps_have_passed(line: str,
     log.write_text(f"INFO ottla.server: ready\n{line}\n  the next line\n")
     with pytest.raises(SystemExit, match=f"Ottla's log names a bug:\n{re.escape(line)}\n  the next line"):
         check_log(log)
+
+
+def test_another_program_on_kafkas_port_is_not_taken_for_kafka(tmp_path: Path) -> None:
+    """It is waited for Kafka's own line, and not for that of an earlier start in the same file."""
+    peer = runpy.run_path(str(ROOT / "scripts" / "interop" / "apache-kafka"))
+    log = tmp_path / "server.log"
+    log.write_bytes(b"INFO Kafka Server started\n")
+    begun = log.stat().st_size
+    log.write_bytes(log.read_bytes() + b"ERROR Address already in use\n")
+    with subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"]) as process:
+        process.wait()
+        with pytest.raises(peer["CannotRun"], match="Kafka ended with status 1:\nERROR Address already in use"):
+            peer["await_started"](log, begun, process)
+        peer["await_started"](log, 0, process)
