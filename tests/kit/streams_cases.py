@@ -28,6 +28,8 @@ from ottla.protocol.errors import KafkaError
 from ottla.protocol.stored.group import StreamsGroupTopologyValue
 
 GOLDEN_FILE = Path(__file__).parent.parent / "broker" / "groups" / "streams" / "golden" / "kafka-4.4.0-tasks.jsonl"
+SEED = "streams groups"
+"""Of the cases in the file."""
 TOPOLOGIES = 150
 LIVES = 24
 STEPS = 4
@@ -213,9 +215,11 @@ def _life(random: Random) -> list[Case]:
             members[_id(random)] = {"process": random.choice(processes), **empty}
         case = {"subtopologies": subtopologies, "members": dict(members), "standby_replicas": replicas}
         life.append(json.loads(json.dumps(case)))
-        for member_id, target in answer(case).items():
+        targets = answer(case)
+        for member_id, member in members.items():  # the order of the answer is the assignor's to choose
+            target = targets[member_id]
             tasks = {role: _most(random, target[role]) for role in ("active", "standby")}
-            members[member_id] = {**members[member_id], **tasks, "offsets": _offsets(random, subtopologies)}
+            members[member_id] = {**member, **tasks, "offsets": _offsets(random, subtopologies)}
     return life
 
 

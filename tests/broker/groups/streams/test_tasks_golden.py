@@ -7,9 +7,10 @@ and errors that name several topics; among the targets are those of groups whose
 from __future__ import annotations
 
 import json
+from random import Random
 
 import pytest
-from kit.streams_cases import Golden, answer, golden
+from kit.streams_cases import SEED, Golden, answer, cases, golden
 
 CASES = golden()
 
@@ -17,6 +18,10 @@ CASES = golden()
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_the_answer_is_that_of_kafka(case: Golden) -> None:
     assert json.loads(json.dumps(answer(case.case))) == case.answer
+
+
+def test_the_script_would_put_the_same_cases_to_kafka_again() -> None:
+    assert cases(Random(SEED)) == [case.case for case in CASES]
 
 
 def test_the_cases_are_of_all_kinds() -> None:
