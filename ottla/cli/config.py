@@ -38,6 +38,7 @@ def config(properties: Path | None, overrides: tuple[str, ...], effective: bool,
       KAFKA_NUM_PARTITIONS=4 ottla config --effective --json | jq .
     """
     from ottla.config.broker import ALL_BROKER_KEYS, BrokerConfig
+    from ottla.config.created_topic_settings import check_created_topics
     from ottla.config.errors import ConfigError
     from ottla.config.memory import memory_limit
     from ottla.config.sources import split_overrides
@@ -46,6 +47,8 @@ def config(properties: Path | None, overrides: tuple[str, ...], effective: bool,
         loaded = BrokerConfig.load(
             properties, environ=os.environ, overrides=split_overrides(overrides), memory_bytes=memory_limit()
         )
+        if loaded.ottla_create_topics:
+            check_created_topics(loaded)
     except ConfigError as error:
         raise Failure(str(error)) from None
     for warning in loaded.warnings:

@@ -37,6 +37,10 @@ def run_broker(
     config = BrokerConfig.load(
         properties, environ=os.environ, overrides=split_overrides(overrides), memory_bytes=memory_limit()
     )
+    if config.ottla_create_topics:
+        from ottla.config.created_topic_settings import check_created_topics
+
+        check_created_topics(config)
     from ottla.broker.process import run
 
     return run(config, level=logging.getLevelName(log_level.upper()), ready_line=ready_line)

@@ -5,8 +5,8 @@
 
 An entry is `name[:partitions[:replicas[:setting...]]]`, as in `KAFKA_CREATE_TOPICS` of wurstmeister's image. A setting
 is `key=value` of a topic's configuration; one without `=` is the cleanup policy. Commas separate entries, and so do the
-ends of lines; if there is a semicolon, semicolons do, and commas belong to values. What a start has to refuse as well,
-such as too many partitions, is checked by the path of CreateTopics.
+ends of lines; if there is a semicolon, semicolons do, and commas belong to values. The settings are checked by
+`created_topic_settings.py`. What a start has to refuse as well, such as too many partitions, is checked by the path of CreateTopics.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.config.errors import ConfigError
-from ottla.config.topic import TopicConfig
 from ottla.config.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, topic_name_problem
 
 ENTRY_SYNTAX = "name[:partitions[:replicas[:cleanup.policy or key=value]...]]"
@@ -70,10 +68,6 @@ def _topic(entry: str) -> CreatedTopic:
     partitions = _number(entry, "partitions", rest[0]) if rest else BROKER_DEFAULT
     replicas = _number(entry, "replicas", rest[1]) if len(rest) > 1 else 1
     configs = tuple(_configs(entry, rest[2:]))
-    try:
-        TopicConfig.validate(dict(configs))
-    except ConfigError as error:
-        raise ValueError(f"{entry}: {error}") from None
     return CreatedTopic(entry, name, partitions, replicas, configs)
 
 

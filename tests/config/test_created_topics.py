@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.config.broker import BrokerConfig
+from ottla.config.created_topic_settings import check_created_topics
 from ottla.config.created_topics import BROKER_DEFAULT, CreatedTopic
 from ottla.config.errors import ConfigError
 
@@ -12,7 +13,9 @@ KEY = "ottla.create.topics"
 
 
 def created(text: str, **keys: object) -> tuple[CreatedTopic, ...]:
-    return BrokerConfig.of({KEY: text, **keys}).ottla_create_topics
+    config = BrokerConfig.of({KEY: text, **keys})
+    check_created_topics(config)
+    return config.ottla_create_topics
 
 
 def shown(text: str) -> str | None:

@@ -100,11 +100,13 @@ PLACES: Final = {
     "spark": (
         "spark/test_demo.py",
         "spark/test_docs.py",
+        "spark/test_exactly_once.py",
         "spark/test_read_committed.py",
         "spark/test_secured.py",
         "spark/test_sink.py",
         "spark/test_source.py",
         "spark/test_stream.py",
+        "spark/test_write_once.py",
     ),
 }
 """Folders and files below `tests`. A longer path goes before a shorter one."""

@@ -104,45 +104,44 @@ def register_dying(sink: Sink, format_name: str, *, is_committed: bool, times: i
             with contextlib.suppress(FileExistsError), open(directory / f"killed-{number}", "x"):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def write(writer: BatchWriter | StreamWriter, iterator: Iterator[Any]) -> Written:
-        from ottla.spark.cluster import Cluster
+    class Dying:
+        def write(self, iterator: Iterator[Any]) -> Written:
+            written = super().write(iterator if is_committed else self.dying(iterator))  # type: ignore[misc]
+            die()
+            return written
 
-        def dying() -> Iterator[Any]:
+        def dying(self, iterator: Iterator[Any]) -> Iterator[Any]:
+            from ottla.spark.cluster import Cluster
+
             yield next(iterator)  # a chunk of the sink, which is sent before the next one is wanted
-            with contextlib.closing(Cluster(writer._options.client)) as cluster:
+            with contextlib.closing(Cluster(self._options.client)) as cluster:  # type: ignore[attr-defined]
                 while not any(cluster.high_watermarks([(topic, index) for index in range(3)]).values()):
                     pass
             die()
             yield from iterator
 
-        written = writer.write_really(iterator if is_committed else dying())
-        die()
-        return written
+    class DyingBatch(Dying, BatchWriter):
+        pass
 
-    class DyingBatch(BatchWriter):
-        write_really = BatchWriter.write
+    class DyingStream(Dying, StreamWriter):
+        pass
 
-        def write(self, iterator: Iterator[Any]) -> Written:
-            return write(self, iterator)
-
-    class DyingStream(StreamWriter):
-        write_really = StreamWriter.write
-
-        def write(self, iterator: Iterator[Any]) -> Written:
-            return write(self, iterator)
-
-    class Dying(OttlaDataSource):
+    class DyingSource(OttlaDataSource):
         @classmethod
         def name(cls) -> str:
             return format_name
 
         def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
-            return DyingBatch(super().writer(schema, overwrite)._options)
+            writer = super().writer(schema, overwrite)
+            writer.__class__ = DyingBatch
+            return writer
 
         def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
-            return DyingStream(super().streamWriter(schema, overwrite)._options)
+            writer = super().streamWriter(schema, overwrite)
+            writer.__class__ = DyingStream
+            return writer
 
-    sink.spark.dataSource.register(Dying)
+    sink.spark.dataSource.register(DyingSource)
 
 
 @pytest.fixture
