@@ -6,7 +6,8 @@
 An entry is `name[:partitions[:replicas[:setting...]]]`, as in `KAFKA_CREATE_TOPICS` of wurstmeister's image. A setting
 is `key=value` of a topic's configuration; one without `=` is the cleanup policy. Commas separate entries, and so do the
 ends of lines; if there is a semicolon, semicolons do, and commas belong to values. The settings are checked by
-`created_topic_settings.py`. What a start has to refuse as well, such as too many partitions, is checked by the path of CreateTopics.
+`created_topic_settings.py`. What a start has to refuse as well, such as too many partitions, is checked by the path of
+CreateTopics.
 """
 
 from __future__ import annotations
