@@ -29,7 +29,7 @@ DEFAULT_TOPIC: Final = "_schemas"
     "--topic",
     default=DEFAULT_TOPIC,
     show_default=True,
-    metavar="NAME",
+    metavar="TOPIC",
     callback=lambda _, __, value: _topic(value),
     help="The compacted topic with the schemas; it is created if it does not exist.",
 )

@@ -206,7 +206,7 @@ class RedoLog:
             return None
         self._write_record(buffers)
         for log in unstaged:
-            log.unsynced.is_staged = True
+            log.begin_staging()
         if others:  # without a request: they wait for one
             self.take_back(others)
             parts = [part for part in parts if part[0] in logs]

@@ -319,6 +319,12 @@ class LogState:
             return None
         return self, segment, position, (self.log_end_offset, segment.base_offset, size_bytes), segment.cuts, data
 
+    def begin_staging(self) -> None:
+        """Note that a round of the redo log has the whole log, so that appends may stage what follows. Only with `sync`:
+        appends of other logs stage nothing.
+        """
+        self.unsynced.is_staged = self._is_synced_before_shown
+
     @staticmethod
     def end_redo(parts: Iterable[RedoPart[LogState]]) -> None:
         """Publish parts of logs that are on disk in the redo log: synced offset and, in `sync`, the high watermark. The

@@ -126,6 +126,16 @@ def test_what_a_log_outside_of_the_round_has_staged_is_read_for_a_later_one(redo
     assert redo.ends() == [5, 5]
 
 
+def test_each_round_has_what_a_log_of_the_page_cache_has_appended(redo: RedoWorld) -> None:
+    """As `flush.messages` wants it: such appends stage nothing."""
+    log = redo.logs[0]
+    log.configure(redo.topic_config({"ottla.acks.all": "page-cache"}))
+    for _ in range(3):
+        redo.append_to(redo.logs)
+        redo.round(redo.logs)
+        require_last_round(redo, 1)
+
+
 @pytest.mark.parametrize("has_room", [False, True])
 def test_records_from_before_a_change_to_sync_are_in_the_next_round(redo: RedoWorld, has_room: bool) -> None:
     """They were promised less, and nothing has staged them."""
