@@ -320,8 +320,8 @@ class LogState:
         return self, segment, position, (self.log_end_offset, segment.base_offset, size_bytes), segment.cuts, data
 
     def begin_staging(self) -> None:
-        """Note that a round of the redo log has the whole log, so that appends may stage what follows. Only with `sync`:
-        appends of other logs stage nothing.
+        """Note that a round of the redo log has the whole log, so that appends may stage what follows. They do so with
+        `sync` only.
         """
         self.unsynced.is_staged = self._is_synced_before_shown
 
