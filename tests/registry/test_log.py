@@ -74,7 +74,8 @@ def test_two_registries_give_each_id_once(broker: EmbeddedBroker, topic: str) ->
 
         with ThreadPoolExecutor(2) as threads:
             given = [one for some in threads.map(work, (0, 1)) for one in some]
-        assert sorted(schema_id for schema_id, _ in given) == list(range(1, 31))
+        # An id whose record has lost is not given again, so some may be missing.
+        assert len({schema_id for schema_id, _ in given}) == len(given) == 30
         for api in apis:
             api.do("PUT", "/config", {"compatibility": "NONE"})  # both have then read the topic to its end
             for schema_id, schema in given:
