@@ -2,7 +2,7 @@
 
 Reads are answered from the state as it is. A change is made by one request at a time: it reads the topic to its end,
 decides, writes, and reads back what it has written. If another registry has written in between so that its record does
-not count (`state.py`), it repairs the log and decides again.
+not count (`state.py`), it repairs the log and decides again. `decisions.py` has the decisions.
 """
 
 from __future__ import annotations
@@ -14,9 +14,22 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ottla.registry.compatibility import Earlier, incompatibilities
+from ottla.registry.decisions import (
+    READ_ONLY,
+    NewVersion,
+    absolute,
+    as_submitted,
+    check_deletion,
+    check_mode,
+    check_referrers,
+    has_versions,
+    imported,
+    named,
+    resolve,
+    version_of,
+)
 from ottla.registry.errors import (
     CONFLICT,
-    INVALID_SCHEMA,
     LEVEL_NOT_CONFIGURED,
     MODE_NOT_CONFIGURED,
     STORE_FAILED,
@@ -28,27 +41,22 @@ from ottla.registry.errors import (
     RegistryError,
     invalid_schema,
     not_permitted,
-    reference_exists,
     schema_not_found,
     subject_not_found,
-    version_not_found,
 )
 from ottla.registry.log import SchemaLog
 from ottla.registry.names import normal_subject, split_context
-from ottla.registry.records import PROTOBUF, Content, Reference, SchemaKey, ScopeKey, Stored, object_value, schema_value
+from ottla.registry.records import PROTOBUF, Content, SchemaKey, ScopeKey, Stored, object_value, schema_value
 from ottla.registry.requests import Submitted
 from ottla.registry.resolved import Resolved
 from ottla.registry.schema import Schema
 from ottla.registry.schemas import parse_schema
 from ottla.registry.state import DEFAULT_LEVEL, DEFAULT_MODE, State
 
-MOST_RESOLVED: Final = 2_000
-"""Schemas that one refers to, directly and through others."""
 MOST_RETRIES: Final = 5
 """Of a change whose record lost against another registry's."""
 _KEPT_TEXTS: Final = 1_000
 """Canonical texts of schemas that clients have sent, so that a producer's start costs no parsing."""
-_READ_ONLY: Final = ("READONLY", "READONLY_OVERRIDE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +100,15 @@ class Registry:
                 await self._repair(state, key)
         raise RegistryError(STORE_FAILED, "another registry writes to the same topic, and was quicker each time")
 
-    async def _decided(self, state: State, subject: str, submitted: Submitted, *, normalizes: bool) -> Stored | _New:
-        _check_mode(state, subject, submitted.schema_id)
+    async def _decided(
+        self, state: State, subject: str, submitted: Submitted, *, normalizes: bool
+    ) -> Stored | NewVersion:
+        check_mode(state, subject, submitted.schema_id)
         parsed = await self._parsed(state, subject, submitted, normalizes=normalizes)
         context = split_context(subject)[0]
         present = await self._present(state, subject, parsed.content)
         if submitted.schema_id is not None:
-            return _imported(state, context, subject, submitted, parsed.content)
+            return imported(state, context, subject, submitted, parsed.content)
         if present is not None:
             return present
         lines = await self._incompatibilities(state, subject, parsed, state.versions(subject), state.level(subject))
@@ -109,7 +119,7 @@ class Registry:
                 f'"{subject}", details: [{", ".join(lines)}]',
             )
         schema_id = state.id_of(context, parsed.content) or state.next_id(context)
-        return _New(Stored(subject, state.next_version(subject), schema_id, parsed.content))
+        return NewVersion(Stored(subject, state.next_version(subject), schema_id, parsed.content))
 
     async def _repair(self, state: State, key: SchemaKey) -> None:
         """Make the record that counts the last one of its key: compaction keeps that one."""
@@ -130,7 +140,7 @@ class Registry:
     async def version(self, subject: str, version: int | None, *, with_deleted: bool = False) -> Stored:
         """A version of a subject; None is the latest."""
         state = await self.log.state()
-        return _version(state, subject, version, with_deleted=with_deleted)
+        return version_of(state, subject, version, with_deleted=with_deleted)
 
     async def by_id(self, schema_id: int, subject: str | None) -> Stored:
         """A version that has an id, in the context of the subject, if one is given."""
@@ -156,7 +166,7 @@ class Registry:
             return stored.content.text
         state = await self.log.state()
         content = stored.content
-        schema = await self._parse(content.type, content.text, _resolve(state, stored.subject, content.references))
+        schema = await self._parse(content.type, content.text, resolve(state, stored.subject, content.references))
         return schema.formatted(form) or content.text
 
     # -- deletion
@@ -165,7 +175,7 @@ class Registry:
         """Delete all versions of a subject, and return their numbers."""
         async with self._changing:
             state = await self.log.caught_up()
-            _check_deletion(state, subject)
+            check_deletion(state, subject)
             all_versions, kept = state.versions(subject, with_deleted=True), state.versions(subject)
             if not all_versions:
                 raise subject_not_found(subject)
@@ -174,7 +184,7 @@ class Registry:
                     line = f"Subject '{subject}' was not deleted first before being permanently deleted"
                     raise RegistryError(SUBJECT_NOT_SOFT_DELETED, line)
                 for one in all_versions:
-                    _check_referrers(state, one)
+                    check_referrers(state, one)
                 for one in all_versions:
                     await self.log.write(SchemaKey(subject, one.version).to_bytes(), None)
                 return [one.version for one in all_versions]
@@ -182,7 +192,7 @@ class Registry:
                 line = f"Subject '{subject}' was soft deleted.Set permanent=true to delete permanently"
                 raise RegistryError(SUBJECT_SOFT_DELETED, line)
             for one in kept:
-                _check_referrers(state, one)
+                check_referrers(state, one)
             value = object_value({"subject": subject, "version": kept[-1].version})
             await self.log.write(ScopeKey("DELETE_SUBJECT", subject).to_bytes(), value)
             await self._forget_settings(subject)
@@ -192,9 +202,9 @@ class Registry:
         """Delete a version of a subject, and return its number."""
         async with self._changing:
             state = await self.log.caught_up()
-            _check_deletion(state, subject)
-            stored = _version(state, subject, version, with_deleted=True)
-            _check_referrers(state, stored)
+            check_deletion(state, subject)
+            stored = version_of(state, subject, version, with_deleted=True)
+            check_referrers(state, stored)
             key = SchemaKey(subject, stored.version)
             where = f"Subject '{subject}' Version {stored.version}"
             if is_permanent and not stored.is_deleted:
@@ -228,7 +238,7 @@ class Registry:
             earlier = state.versions(subject)
         else:
             assert not isinstance(version, str)
-            earlier = [_version(state, subject, version)]
+            earlier = [version_of(state, subject, version)]
         parsed = await self._parsed(state, subject, submitted, normalizes=normalizes)
         return await self._incompatibilities(state, subject, parsed, earlier, level)
 
@@ -240,7 +250,7 @@ class Registry:
                 one.version,
                 one.content.type,
                 one.content.text,
-                _resolve(state, subject, one.content.references),
+                resolve(state, subject, one.content.references),
             )
             for one in earlier
         ]
@@ -277,8 +287,8 @@ class Registry:
         """Set the settings that are given; others stay."""
         async with self._changing:
             state = await self.log.caught_up()
-            if state.mode(subject or "") in _READ_ONLY:
-                raise not_permitted(f"{_named(subject)} is in read-only mode")
+            if state.mode(subject or "") in READ_ONLY:
+                raise not_permitted(f"{named(subject)} is in read-only mode")
             value = object_value({**state.configs.get(subject, {}), **settings})
             await self.log.write(ScopeKey("CONFIG", subject).to_bytes(), value)
 
@@ -286,8 +296,8 @@ class Registry:
         """Forget the settings of a subject, or of all, and return what they were."""
         async with self._changing:
             state = await self.log.caught_up()
-            if state.mode(subject or "") in _READ_ONLY:
-                raise not_permitted(f"{_named(subject)} is in read-only mode")
+            if state.mode(subject or "") in READ_ONLY:
+                raise not_permitted(f"{named(subject)} is in read-only mode")
             own = dict(state.configs.get(subject, {}))
             if not own and subject is not None:
                 line = f"Subject '{subject}' does not have subject-level compatibility configured"
@@ -310,7 +320,7 @@ class Registry:
         """Set a mode. IMPORT needs a subject, or a registry, without versions, unless it is forced."""
         async with self._changing:
             state = await self.log.caught_up()
-            if mode == "IMPORT" and not is_forced and _has_versions(state, subject):
+            if mode == "IMPORT" and not is_forced and has_versions(state, subject):
                 raise not_permitted("Cannot import since found existing subjects")
             await self.log.write(ScopeKey("MODE", subject).to_bytes(), object_value({"mode": mode}))
 
@@ -329,8 +339,8 @@ class Registry:
 
     async def _parsed(self, state: State, subject: str, submitted: Submitted, *, normalizes: bool) -> Parsed:
         normalizes = normalizes or state.config(subject, "normalize") is True
-        references = tuple(_absolute(state, subject, one) for one in submitted.references)
-        resolved = _resolve(state, subject, references)
+        references = tuple(absolute(state, subject, one) for one in submitted.references)
+        resolved = resolve(state, subject, references)
         asked = (submitted.type, submitted.text, tuple(resolved), normalizes)
         text = self._texts.get(asked)
         if text is None:
@@ -353,7 +363,7 @@ class Registry:
                 return one
             if content.type == one.content.type == PROTOBUF and replace(one.content, text=content.text) == content:
                 try:
-                    ours = await self._parsed(state, subject, _as_submitted(one), normalizes=False)
+                    ours = await self._parsed(state, subject, as_submitted(one), normalizes=False)
                 except RegistryError:  # what this registry would refuse
                     continue
                 if ours.content.text == content.text:
@@ -366,110 +376,3 @@ class Registry:
                 return await asyncio.to_thread(parse_schema, kind, text, references, normalizes=normalizes)
         except InvalidSchema as error:
             raise invalid_schema(error) from None
-
-
-@dataclass(frozen=True, slots=True)
-class _New:
-    """A version that is to be written."""
-
-    stored: Stored
-
-
-def _imported(state: State, context: str, subject: str, submitted: Submitted, content: Content) -> Stored | _New:
-    """The version of a schema that brings its id, in the mode IMPORT."""
-    assert submitted.schema_id is not None
-    holders = state.holders(context, submitted.schema_id)
-    if holders and holders[0].content.text != content.text:
-        raise not_permitted(f"Overwrite new schema with id {submitted.schema_id} is not permitted.")
-    number = submitted.version or state.next_version(subject)
-    wanted = Stored(subject, number, submitted.schema_id, content)
-    present = state.version(subject, number)
-    if present is not None and replace(present, is_deleted=False) != wanted:
-        raise not_permitted(f"Overwrite version {number} of subject {subject} is not permitted.")
-    return present if present == wanted else _New(wanted)
-
-
-def _as_submitted(stored: Stored) -> Submitted:
-    content = stored.content
-    return Submitted(content.type, content.text, content.references, content.metadata, content.rule_set, None, None)
-
-
-def _version(state: State, subject: str, version: int | None, *, with_deleted: bool = False) -> Stored:
-    versions = state.versions(subject, with_deleted=with_deleted)
-    if not versions:
-        raise subject_not_found(subject)
-    if version is None:
-        return versions[-1]
-    for one in versions:
-        if one.version == version:
-            return one
-    raise version_not_found(version)
-
-
-def _absolute(state: State, subject: str, reference: Reference) -> Reference:
-    """A reference with its context and the number of its version; -1 is the latest."""
-    name = reference.subject
-    context = split_context(subject)[0]
-    if not name.startswith(":.") and context != ".":
-        name = f":{context}:{name}"
-    if reference.version > 0:
-        return Reference(reference.name, normal_subject(name), reference.version)
-    versions = state.versions(normal_subject(name))
-    return Reference(reference.name, normal_subject(name), versions[-1].version if versions else reference.version)
-
-
-def _resolve(state: State, subject: str, references: Sequence[Reference]) -> list[Resolved]:
-    """The schemas of references and of theirs, each once, and after those that it needs. Raises RegistryError."""
-    found: dict[tuple[str, int], Resolved | None] = {}
-    waiting: list[tuple[Reference, bool]] = [(one, False) for one in reversed(references)]
-    while waiting:
-        reference, has_all = waiting.pop()
-        place = normal_subject(reference.subject), reference.version
-        stored = state.version(*place)
-        if stored is None:
-            line = f'No schema reference found for subject "{place[0]}" and version {place[1]}'
-            raise RegistryError(INVALID_SCHEMA, f"Invalid schema: {line}")
-        if has_all:
-            if found.get(place) is None:
-                found.pop(place, None)
-                found[place] = Resolved(reference.name, stored.content.type, stored.content.text)
-        elif place not in found:
-            if len(found) >= MOST_RESOLVED:
-                raise RegistryError(INVALID_SCHEMA, f"Invalid schema: it refers to more than {MOST_RESOLVED:,} schemas")
-            found[place] = None
-            waiting.append((reference, True))
-            waiting += [(one, False) for one in reversed(stored.content.references)]
-    return [one for one in found.values() if one is not None]
-
-
-def _check_mode(state: State, subject: str, schema_id: int | None) -> None:
-    mode = state.mode(subject)
-    if mode in _READ_ONLY:
-        raise not_permitted(f"Subject {subject} is in read-only mode")
-    if schema_id is not None and mode != "IMPORT":
-        raise not_permitted(f"Subject {subject} is not in import mode")
-    if schema_id is None and mode == "IMPORT":
-        raise not_permitted(f"Subject {subject} is not in read-write mode")
-
-
-def _check_deletion(state: State, subject: str) -> None:
-    if state.mode(subject) in _READ_ONLY:
-        raise not_permitted(f"Subject {subject} is in read-only mode")
-
-
-def _check_referrers(state: State, stored: Stored) -> None:
-    if state.referrers(stored.subject, stored.version):
-        raise reference_exists(stored.subject, stored.version)
-
-
-def _has_versions(state: State, subject: str | None) -> bool:
-    if subject is None:
-        return any(state.versions(one) for one in state.subjects)
-    context, name = split_context(subject)
-    if name:
-        return bool(state.versions(subject))
-    return any(state.versions(one) for one in state.subjects if split_context(one)[0] == context)
-
-
-def _named(subject: str | None) -> str:
-    return f"Subject {subject}" if subject else "The registry"
