@@ -77,22 +77,21 @@ class CheckedFiles(OsFiles):
     """See the module. Raises `Obstacle`."""
 
     def open(self, path: Path, *, create: bool = False, writable: bool = False, derived: bool = False) -> OsFile:
-        _check(path)
+        self._check(path)
         return super().open(path, create=create, writable=writable, derived=derived)
 
     def read_bytes(self, path: Path) -> bytes:
-        _check(path)
+        self._check(path)
         return super().read_bytes(path)
 
     def size(self, path: Path) -> int:
-        _check(path)
+        self._check(path)
         return super().size(path)
 
-
-def _check(path: Path) -> None:
-    words = obstacle(path)
-    if words is not None:
-        raise Obstacle(path, words)
+    def _check(self, path: Path) -> None:
+        words = obstacle(path)
+        if words is not None:
+            raise Obstacle(path, words)
 
 
 class ReadableFiles(CheckedFiles):
@@ -107,20 +106,12 @@ class ReadableFiles(CheckedFiles):
     def is_directory(self, path: Path) -> bool:
         return _hidden(path) is None and super().is_directory(path)
 
-    def open(self, path: Path, *, create: bool = False, writable: bool = False, derived: bool = False) -> OsFile:
-        _hide(path)
-        return super().open(path, create=create, writable=writable, derived=derived)
-
-    def read_bytes(self, path: Path) -> bytes:
-        _hide(path)
-        return super().read_bytes(path)
-
-    def size(self, path: Path) -> int:
-        _hide(path)
-        return super().size(path)
-
     def is_locked_elsewhere(self, path: Path) -> bool:
         return _hidden(path) is None and super().is_locked_elsewhere(path)
+
+    def _check(self, path: Path) -> None:
+        if _hidden(path) is not None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
 
     def obstacles(self, path: Path) -> list[tuple[Path, str]]:
         found = ((path / name, _hidden(path / name)) for name in super().list_directory(path))
@@ -138,8 +129,3 @@ def _hidden(path: Path) -> str | None:
     ):
         return "cannot be read: Permission denied"
     return None
-
-
-def _hide(path: Path) -> None:
-    if _hidden(path) is not None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
