@@ -65,10 +65,10 @@ def _tree(text: str) -> Any:
     from antlr4.error.ErrorListener import ErrorListener
     from proto_schema_parser.parser import Parser
 
-    class Refusing(ErrorListener):  # type: ignore[misc]  # has no types
+    class Refusing(ErrorListener):  # type: ignore[misc]  # antlr4 has no types, so its class is Any
         """Without it the parser goes on after an error, and prints it."""
 
-        def syntaxError(self, _: Any, __: Any, line: int, column: int, message: str, ___: Any) -> None:  # noqa: N802
+        def syntaxError(self, _: Any, __: Any, line: int, column: int, message: str, ___: Any) -> None:  # noqa: N802  # antlr4's name
             raise InvalidSchema(f"line {line}, column {column + 1}: {message.splitlines()[0][:200]}")
 
     def refuse(recognizer: Any) -> None:

@@ -106,7 +106,7 @@ def register_dying(sink: Sink, format_name: str, *, is_committed: bool, times: i
 
     class Dying:
         def write(self, iterator: Iterator[Any]) -> Written:
-            written = super().write(iterator if is_committed else self.dying(iterator))  # type: ignore[misc]
+            written = super().write(iterator if is_committed else self.dying(iterator))  # type: ignore[misc]  # the writer comes after it
             die()
             return written
 
@@ -114,7 +114,7 @@ def register_dying(sink: Sink, format_name: str, *, is_committed: bool, times: i
             from ottla.spark.cluster import Cluster
 
             yield next(iterator)  # a chunk of the sink, which is sent before the next one is wanted
-            with contextlib.closing(Cluster(self._options.client)) as cluster:  # type: ignore[attr-defined]
+            with contextlib.closing(Cluster(self._options.client)) as cluster:  # type: ignore[attr-defined]  # the writer's
                 while not any(cluster.high_watermarks([(topic, index) for index in range(3)]).values()):
                     pass
             die()
@@ -297,7 +297,7 @@ def test_a_broker_that_is_killed_in_the_middle_loses_and_repeats_nothing(
             if number == 1:
                 begun.touch()
                 while not go_on.exists():
-                    time.sleep(0.01)
+                    time.sleep(0.01)  # in Spark's worker, which learns of the broker's end by this file only
 
     ended = threading.Event()
 

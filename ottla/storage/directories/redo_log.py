@@ -7,6 +7,7 @@ of the file into the logs before it opens them (`ottla.storage.recovery.redo`).
 Invariants:
 
 - A log in `logs` has bytes that are certain to be on disk in this file only. Its recovery point is before them.
+- A part that an append has staged is used only while its log's `is_staged` is true, and only by a round of that log.
 - A *checkpoint* syncs the files of all these logs, then voids the redo log: its next record is the first one of a new
   generation, at the beginning of the file. It is due when the file is full, when too many logs are in it, and some
   seconds after the first of them was added.
