@@ -416,7 +416,7 @@ async def test_the_end_of_a_log_before_it_was_truncated_is_not_its_end_afterward
 async def test_a_number_that_no_request_can_have_is_refused_at_once(cluster, number):
     (partition,) = cluster.add_topic("t")
     fill(partition, 3)
-    async with consumer_of(cluster, group_id="g") as consumer:
+    async with consumer_of(cluster, group_id="g", enable_auto_commit=False) as consumer:
         consumer.assign([T0])
         with pytest.raises(ValueError, match=r"an offset is 0 to 2\^63-1, not"):
             consumer.seek(T0, number)

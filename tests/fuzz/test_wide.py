@@ -17,7 +17,7 @@ from kit.fuzz.life import Life
 from kit.fuzz.requests import SERVED
 from kit.fuzz.wide import Wide, all_lists, frame_of
 
-FEW, MANY = 40, 320
+FEW, MANY = 20, 160
 MOST_GROWTH = 1.3
 """Times what is in proportion: eight times the elements may cost ten times; of a square the count shows fifteen and
 more."""

@@ -81,8 +81,8 @@ class ShareNode:
         assert alter(self.node, GROUP, group, (key, SET, value))[0] is ErrorCode.NONE
 
     def pass_ms(self, ms: int) -> None:
-        """Let time pass, and everything that is due run."""
-        pass_time(self.node, self.clock, ms, step_ms=min(ms, 1_000))
+        """Let time pass in steps of a second, hours in a thousand steps, and everything that is due run."""
+        pass_time(self.node, self.clock, ms, step_ms=min(ms, max(1_000, ms // 1_000)))
 
     def turn(self) -> None:
         """End a turn of the loop; nothing is synced."""

@@ -49,8 +49,8 @@ class StreamsNode:
         return StreamsNode(self.files.crash(random.Random(seed)), self.clock, **self.keys)
 
     def pass_ms(self, ms: int) -> None:
-        """Let time pass, and everything that is due run."""
-        pass_time(self.node, self.clock, ms, step_ms=min(ms, 1_000))
+        """Let time pass in steps of a second, hours in a thousand steps, and everything that is due run."""
+        pass_time(self.node, self.clock, ms, step_ms=min(ms, max(1_000, ms // 1_000)))
 
     def deny(self, *rights: tuple[AclOperation, ResourceType, str]) -> None:
         """Let clients have all rights but these; `""` is every name."""

@@ -44,7 +44,7 @@ UNKNOWN_TO_KAFKA_PYTHON = {
 
 @pytest.mark.parametrize(("cls", "version"), CASES)
 def test_kafka_python_writes_the_same_bytes_and_reads_ours(cls: type[Message], version: int) -> None:
-    @settings(max_examples=15, phases=[Phase.generate])
+    @settings(max_examples=8, phases=[Phase.generate])
     @given(ours=messages(cls, version, narrow_to_kafka_python(cls)))
     def check(ours: Message) -> None:
         encoded = encode(ours, version)

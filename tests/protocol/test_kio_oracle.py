@@ -53,7 +53,7 @@ def test_kio_writes_the_same_bytes_and_reads_ours(cls: type[Message], version: i
     theirs_class = kio_class(cls, version)
     in_steps = encoder_of_single_elements(cls, version)
 
-    @settings(max_examples=20, phases=[Phase.generate])
+    @settings(max_examples=10, phases=[Phase.generate])
     @given(ours=messages(cls, version, with_records(cls, narrow_to_kio)))
     def check(ours: Message) -> None:
         theirs = to_kio(ours, theirs_class)

@@ -52,8 +52,15 @@ BOTH = 2
 """The number of the client that asks for both partitions at once."""
 MOST_SEQUENCES = 600
 """A planted fault is met in so many sequences of steps, or the comparison has a hole."""
-FIRST_SEQUENCE = {"answers_longer_than_a_quota_lets_pass": 570}
-"""Where the search for a rare fault begins: 576 meets it, and all before that take half a minute."""
+MEETING = {
+    "answers_longer_than_a_quota_lets_pass": 227,
+    "those_that_wait_again_wait_wherever_they_are": 73,
+    "produced_bytes_not_charged": 55,
+    "parked_fetches_without_a_minimum": 20,
+}
+"""The first sequence that meets a rare fault. It is tried before all others: to search for the four took half a minute.
+A change of the sequences may make it another one, which costs time and decides nothing.
+"""
 SET = 0
 TOPIC_RESOURCE = 2
 CONFIGS = (
@@ -644,8 +651,7 @@ def answers_longer_than_a_quota_lets_pass() -> Iterator[None]:
     ],
 )
 def test_a_fault_in_the_templates_is_found(fault: Callable[[], Any]) -> None:
-    first = FIRST_SEQUENCE.get(fault.__name__, 0)
-    for seed in range(first, first + MOST_SEQUENCES):
+    for seed in (MEETING.get(fault.__name__, 0), *range(MOST_SEQUENCES)):
         steps = steps_of(seed)
         slow = answers_of(seed, steps, by_templates=False)
         with fault():

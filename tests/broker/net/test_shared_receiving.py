@@ -245,7 +245,7 @@ class Clients:
 
 
 # The seed cannot be made simpler.
-@settings(max_examples=examples(150), phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(80), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.integers(0, (1 << 32) - 1))
 def test_clients_that_share_buffers_are_served_as_if_each_were_alone(seed: int) -> None:
     chance = random.Random(seed)
