@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ottla.client import Admin, Consumer, KafkaError, Producer, TopicPartition
 from ottla.client.admin_results import AdminError, ConfigResource
-from ottla.client.errors import AuthenticationFailed, ConnectionLost, NoBrokersAvailable
+from ottla.client.errors import AuthenticationFailed, NoBrokersAvailable
 from ottla.protocol.errors import ErrorCode
 from ottla.registry.errors import INVALID_SCHEMA, STORE_FAILED, TIMED_OUT, RegistryError
 from ottla.registry.state import State
@@ -128,16 +128,16 @@ class SchemaLog:
                 await self._ensure_topic()
                 await self._read()
             except KafkaError as error:
-                is_away = isinstance(error, (NoBrokersAvailable, ConnectionLost))
-                self._note(line_of(error), is_logged=not is_away or self._state is not None)
+                self._note(line_of(error))
             except RegistryError as error:
-                self._note(error.message, is_logged=True)
+                self._note(error.message)
             await asyncio.sleep(PAUSE_S)
 
-    def _note(self, failure: str, *, is_logged: bool) -> None:
+    def _note(self, failure: str) -> None:
         """Remember why it cannot be read, for the answers; log it once."""
-        if is_logged and failure != self._failure:
-            logger.warning("%s is read again: %s", self._settings.topic, failure)
+        if failure != self._failure:
+            state = "cannot be read yet" if self._state is None else "is read again"
+            logger.warning("%s %s: %s", self._settings.topic, state, failure)
         self._failure = failure
 
     async def _read(self) -> None:

@@ -105,12 +105,14 @@ def test_a_topic_that_is_not_compacted_is_refused(
     assert len(caplog.records) == 1
 
 
-def test_without_a_broker_requests_are_refused_in_one_line() -> None:
+def test_without_a_broker_requests_are_refused_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     with SchemaRegistry("127.0.0.1:1", {}, "_schemas", timeout_s=1) as registry:
         api = RegistryApi(registry.url)
         for method, path, body in (("GET", "/subjects", None), ("POST", "/subjects/a/versions", body_of(INT))):
             status, code, message = api.refused(method, path, body)
             assert (status, code, "no broker answers" in message) == (500, 50001, True)
+    (line,) = caplog.messages  # once, for the person who has started it
+    assert line.startswith("_schemas cannot be read yet: no broker answers: cannot connect to 127.0.0.1:1")
 
 
 def test_a_registry_that_does_not_run_has_no_url(broker: EmbeddedBroker) -> None:
