@@ -63,6 +63,7 @@ def strays(
     require_posix("ottla log strays")
     from ottla.storage.files.files import OsFiles
     from ottla.storage.formats.layout import LOCK_FILE
+    from ottla.storage.tools.readable_files import ReadableFiles
     from ottla.storage.tools.strays import StrayReason, find_strays, remove_stray
 
     if yes and not remove:
@@ -80,7 +81,8 @@ def strays(
                 raise Failure(f"{directory} is in use by a broker ({error.strerror}): stop it first") from None
         try:
             with Waiting(str(directory), verb="looking into") as work:
-                found = [one for one in work.over(find_strays(files, directory, also)) if _is_meant(one, names)]
+                listed = find_strays(ReadableFiles(), directory, also)
+                found = [one for one in work.over(listed) if _is_meant(one, names)]
             if deleted:
                 found = [one for one in found if one.reason is StrayReason.DELETED]
             chosen = bool(names) or deleted

@@ -93,6 +93,17 @@ def test_nothing_is_listed_where_nothing_was_renamed_to_stray(tmp_path: Path) ->
     assert run("log", "strays", "--log-dir", tmp_path / "nothing").line.endswith("is not a directory")
 
 
+def test_a_directory_or_pipe_with_a_files_name_hides_nothing(data: Path) -> None:
+    """A start does not care what is in such a directory, and it may be removed."""
+    stray = next(data.glob("orders-3.*"))
+    (stray / "partition.metadata").mkdir()
+    os.mkfifo(stray / "00000000000000000100.log")
+    (row,) = listed("orders-3", "--log-dir", data)
+    assert (row["topic_id"], row["size_bytes"], row["reason"]) == (None, 100, "name_only")
+    assert run("log", "strays", "orders-3", "--log-dir", data, "--remove", "--yes").status == 0
+    assert not list(data.glob("orders-3.*"))
+
+
 def test_another_log_directory_may_have_the_metadata(data: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
