@@ -79,7 +79,10 @@ def test_a_python_without_ottla_is_refused_before_anything_is_fetched(name: str,
 @pytest.mark.parametrize(
     "line", ["ERROR ottla.partition: bug: append to t-0 failed", "Traceback (most recent call last):"]
 )
-def test_a_bug_in_the_brokers_log_fails_a_run_whose_steps_have_passed(line: str, tmp_path: Path) -> None:
+def test_a_bug_in_the_brokers_log_fails_a_run_whose_steps_have_passed(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts" / "interop")  # a script imports `other_scripts` from its own directory
     check_log = runpy.run_path(str(ROOT / "scripts" / "interop" / "java-tools"))["check_log"]
     log = tmp_path / "ottla.log"
     log.write_text("INFO ottla.server: ready\n")
