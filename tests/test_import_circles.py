@@ -52,7 +52,7 @@ def _module(package: Path, path: Path) -> str:
 
 def _imported(name: str, path: Path, files: Mapping[str, Path]) -> Iterator[str]:
     own_package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in statements(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in files)
         elif isinstance(node, ast.ImportFrom):
@@ -64,6 +64,16 @@ def _imported(name: str, path: Path, files: Mapping[str, Path]) -> Iterator[str]
                     yield f"{source}.{alias.name}"
                 elif source in files:
                     yield source
+
+
+def statements(block: ast.AST) -> Iterator[ast.AST]:
+    """All statements of a module, those inside others as well. Their expressions are most of the nodes, and import
+    nothing.
+    """
+    for inner in ast.iter_child_nodes(block):
+        if isinstance(inner, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            yield inner
+            yield from statements(inner)
 
 
 def circles(imports: Mapping[str, set[str]]) -> list[list[str]]:

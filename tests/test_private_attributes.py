@@ -7,11 +7,14 @@ pass in what it needs, check behaviour, or give the class a read-only property i
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
 TOP = Path(__file__).parents[1]
 OWN = {"self", "cls", "os", "sys"}
+AN_ACCESS = re.compile(r"\._" + "".join(rf"(?<!\b{name}\._)" for name in sorted(OWN)) + "[a-z]")
+"""What each of them looks like in a file. Few files have one, and to parse all takes ten times as long as this."""
 OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}
 LEFT = {
     "tests/arrow/test_client.py": 1,
@@ -51,6 +54,8 @@ from outside; PySpark has no public way to what Spark's UI keeps; the rest look 
 
 def reaches(source: str) -> list[str]:
     """The accesses `other._name` in some Python. Constants (`KafkaError._FATAL`) are another's way of naming."""
+    if not AN_ACCESS.search(source):
+        return []
     return [
         ast.unparse(node)
         for node in ast.walk(ast.parse(source))

