@@ -57,7 +57,13 @@ exec {python} "$@"
 
 @contextmanager
 def forked_python(directory: Path) -> Iterator[Path]:
-    """A program that Spark can run in the place of Python, while a server is there to fork from."""
+    """A program that Spark can run in the place of Python, while a server is there to fork from.
+
+    Python itself where a process cannot wait for another one's child, as on macOS.
+    """
+    if not hasattr(os, "pidfd_open"):
+        yield Path(sys.executable)
+        return
     address, launcher = directory / "socket", directory / "python"
     client = Path(__file__).with_name("forked_python_client.py")
     words = {"python": sys.executable, "client": str(client), "socket": str(address)}
