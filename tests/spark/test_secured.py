@@ -17,7 +17,7 @@ import pytest
 from kit.broker import BrokerProcess
 from kit.certificates import certificates
 
-from ottla.client import Acl, AclOperation, ResourceType
+from ottla.client import Acl, AclFilter, AclOperation, PatternType, ResourceType
 from ottla.client.blocking import Admin
 from ottla.client_core.handshake import Handshake, Settled, authenticate_again
 from ottla.client_core.sasl import Login
@@ -277,9 +277,9 @@ def test_spark_writes_and_reads_by_tls_with_a_certificate(spark: SparkSession, s
     assert sorted(int(row.value) for row in read) == list(range(1000))
 
 
-@pytest.mark.spark
-def test_a_source_needs_to_read_its_topic_and_a_sink_to_write_its_own(spark: SparkSession, tmp_path: Path) -> None:
-    register(spark)
+@contextmanager
+def broker_with_acls(directory: Path) -> Iterator[tuple[BrokerProcess, Admin]]:
+    """A broker on which alice has no rights yet, and an Admin of a superuser."""
     users = f'{SERVER.removesuffix(";")} user_root="r";'
     overrides = {
         "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
@@ -289,12 +289,55 @@ def test_a_source_needs_to_read_its_topic_and_a_sink_to_write_its_own(spark: Spa
         "super.users": "User:root",
     }
     root = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "root"}
-    with BrokerProcess(tmp_path, overrides) as broker:
-        with Admin(broker.bootstrap, **root, sasl_password="r") as admin:
-            for topic, operation in (("in", AclOperation.READ), ("out", AclOperation.WRITE)):
-                admin.create_topic(topic, partitions=1, replication_factor=1)
-                admin.create_acls([Acl(ResourceType.TOPIC, topic, "User:alice", operation)])
+    with BrokerProcess(directory, overrides) as broker, Admin(broker.bootstrap, **root, sasl_password="r") as admin:
+        yield broker, admin
+
+
+@pytest.mark.spark
+def test_a_source_needs_to_read_its_topic_and_a_sink_to_write_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    register(spark)
+    with broker_with_acls(tmp_path) as (broker, admin):
+        for topic, operation in (("in", AclOperation.READ), ("out", AclOperation.WRITE)):
+            admin.create_topic(topic, partitions=1, replication_factor=1)
+            admin.create_acls([Acl(ResourceType.TOPIC, topic, "User:alice", operation)])
         options = {"kafka.bootstrap.servers": broker.bootstrap, **SASL}
         assert spark.read.format("ottla").options(**options).option("subscribe", "in").load().count() == 0
         frame = spark.createDataFrame([("v",)], "value string")
         frame.write.format("ottla").options(**options).option("topic", "out").mode("append").save()
+
+
+@pytest.mark.spark
+def test_a_sink_that_writes_exactly_once_needs_the_rights_of_its_page(spark: SparkSession, tmp_path: Path) -> None:
+    """Without any one of them it fails, names what it may not use, and has committed nothing."""
+    register(spark)
+    ids, progress = "once-", "spark-progress-once"
+    create = Acl(ResourceType.TOPIC, progress, "User:alice", AclOperation.CREATE)
+    rights = [
+        Acl(ResourceType.TOPIC, progress, "User:alice", AclOperation.READ),
+        Acl(ResourceType.TOPIC, progress, "User:alice", AclOperation.WRITE),
+        Acl(ResourceType.TRANSACTIONAL_ID, ids, "User:alice", AclOperation.WRITE, pattern_type=PatternType.PREFIXED),
+        Acl(ResourceType.TOPIC, "out", "User:alice", AclOperation.WRITE),
+    ]
+    frame = spark.createDataFrame([("v",)], "value string").repartition(1)
+    with broker_with_acls(tmp_path) as (broker, admin):
+        admin.create_topic("out", partitions=1, replication_factor=1)
+        options = {"kafka.bootstrap.servers": broker.bootstrap, **SASL, "topic": "out", "exactlyOnceName": "once"}
+
+        def write() -> None:
+            frame.write.format("ottla").options(**options).mode("append").save()
+
+        admin.create_acls(rights)
+        with pytest.raises(Exception, match=f"{progress} cannot be created: .* TOPIC_AUTHORIZATION_FAILED"):
+            write()
+        admin.create_acls([create])
+        write()
+        for lacking in rights:
+            name, operation = lacking.resource_name, lacking.operation
+            admin.delete_acls([AclFilter(resource_name=name, pattern_type=PatternType.ANY, operation=operation)])
+            with pytest.raises(Exception, match=f"{name}.* [A-Z_]*_AUTHORIZATION_FAILED"):
+                write()
+            admin.create_acls([lacking])
+        admin.create_acls([Acl(ResourceType.TOPIC, "out", "User:alice", AclOperation.READ)])
+        committed = {**options, "kafka.isolation.level": "read_committed", "subscribe": "out"}
+        del committed["topic"], committed["exactlyOnceName"]
+        assert spark.read.format("ottla").options(**committed).load().count() == 1
