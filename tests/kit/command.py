@@ -1,12 +1,22 @@
-"""The `ottla` command inside of the test's process."""
+"""The `ottla` command inside of the test's process, and in forked ones."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from click.testing import CliRunner
+from kit.forks import Forks
 
 from ottla.cli.main import main
+
+COMMANDS = Forks(
+    *(f"ottla.cli.{name}" for name in ("completion", "configs_alter", "consume", "groups", "log", "main", "produce")),
+    *(f"ottla.cli.{name}" for name in ("quotas_alter", "topics", "transactions")),
+    "ottla.client.blocking",
+    "ottla.config.broker",
+    "ottla.config.resources",
+)
+"""Command lines as processes. Modules that few commands need are imported by them."""
 
 
 class Said(NamedTuple):
