@@ -3,9 +3,9 @@
     python -c "$(cat forker.py)" CHANNEL MODULE...
 
 Imports the modules, then takes requests from the socket with the descriptor CHANNEL: JSON of `arguments` (what follows
-`python` on a command line), `environment` and `directory`, with four descriptors: the standard files of the process,
-and a socket that gets its process id at once, and its exit status when it has ended. When the channel is closed, it
-waits for the processes that still run, and ends.
+`python` on a command line), `environment`, `directory` and `is_new_session`, with four descriptors: the standard files
+of the process, and a socket that gets its process id at once, and its exit status when it has ended. When the channel
+is closed, it waits for the processes that still run, and ends.
 
 What is imported has started no thread: a fork has only the one that forks.
 """
@@ -21,7 +21,7 @@ import runpy
 import select
 import socket
 import sys
-from typing import Any
+from typing import Any, Literal, TextIO
 
 MOST_BYTES = 1 << 20
 
@@ -89,8 +89,18 @@ def settle(request: dict[str, Any], descriptors: list[int]) -> list[str]:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["directory"])
+    if request["is_new_session"]:
+        os.setsid()
+    if not os.environ.get("PYTHONUNBUFFERED"):
+        sys.stdin = _opened(0, "r", sys.stdin)
+        sys.stdout = _opened(1, "w", sys.stdout)
     arguments: list[str] = request["arguments"]
     return arguments
+
+
+def _opened(number: int, mode: Literal["r", "w"], before: TextIO) -> TextIO:
+    """A standard file, opened again: it is buffered by lines if it is a terminal now."""
+    return open(number, mode, encoding=before.encoding, errors=before.errors, closefd=False)
 
 
 def become(arguments: list[str]) -> None:

@@ -133,12 +133,20 @@ class Forks:
         stdin: int = DEVNULL,
         stdout: int | IO[Any] = PIPE,
         stderr: int | IO[Any] = STDOUT,
+        start_new_session: bool = False,
     ) -> Process:
-        """Start what `python ARGUMENTS` runs. The standard files are those of `subprocess.Popen`, if they are given."""
+        """Start what `python ARGUMENTS` runs. The standard files and the session are as of `subprocess.Popen`."""
         environment = os.environ if environment is None else environment
         if not CAN_FORK:
             command = [sys.executable, *arguments]
-            return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=dict(environment))
+            return subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=dict(environment),
+                start_new_session=start_new_session,
+            )
         with ExitStack() as given:
 
             def opened(file: int | IO[Any], mode: str) -> tuple[int, IO[bytes] | None]:
@@ -156,7 +164,12 @@ class Forks:
             files.append((files[1][0], None) if stderr == STDOUT else opened(stderr, "rb"))
             here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             given.enter_context(there)
-            request = {"arguments": list(arguments), "environment": dict(environment), "directory": os.getcwd()}
+            request = {
+                "arguments": list(arguments),
+                "environment": dict(environment),
+                "directory": os.getcwd(),
+                "is_new_session": start_new_session,
+            }
             descriptors = [*(theirs for theirs, _ in files), there.fileno()]
             socket.send_fds(self._channel(environment), [json.dumps(request).encode()], descriptors)
         return Forked([sys.executable, *arguments], here, [mine for _, mine in files])
