@@ -26,6 +26,12 @@ YOUNG_OBJECTS = 50_000
 """How many objects may come before the collector of garbage runs. With Python's 700 it takes a quarter of the time of a
 test that starts one broker core after another.
 """
+QUICK_GROUPS = {
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.min.session.timeout.ms": "1000",
+    "group.share.heartbeat.interval.ms": "300",
+}
+"""Members learn of a new assignment by a heartbeat, which Kafka has every 5 s."""
 
 
 # Hypothesis times examples and their making; a busy machine is no failure. Its choices come from the seed of the run
@@ -146,7 +152,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         other.port = int(peer.rpartition(":")[2])
         yield other
         return
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), QUICK_GROUPS) as running:
         yield running
 
 
