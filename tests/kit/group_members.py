@@ -18,7 +18,8 @@ PATIENCE_S = 60.0
 SESSION_MS = 30_000
 """Longer than a busy machine stops a process: a member that is given up for dead reads again what others have read."""
 SHORT_SESSION_MS = 6_000 if "OTTLA_TEST_BOOTSTRAP" in os.environ else 2_500
-"""For members whose death is waited for. Kafka allows no less than 6 s unless it is configured, as the tests' broker."""
+"""For members whose death is waited for. Kafka allows no less than 6 s unless it is configured; the tests' broker does.
+"""
 
 _FORKS = Forks("aiokafka", "confluent_kafka", "kafka")
 
