@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from kit.broker import BrokerProcess
+from kit.broker import IMPORTS, BrokerProcess
 from kit.examples import DEFAULT, QUICK_VARIABLE, examples
+from kit.forks import Forks
 from kit.kinds import is_left_out, kind_of, what_is_left_out
 from kit.seeds import replay_command, run_seed, seed_of
 from kit.together import unit_of
@@ -25,6 +26,12 @@ YOUNG_OBJECTS = 50_000
 """How many objects may come before the collector of garbage runs. With Python's 700 it takes a quarter of the time of a
 test that starts one broker core after another.
 """
+QUICK_GROUPS = {
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.min.session.timeout.ms": "1000",
+    "group.share.heartbeat.interval.ms": "300",
+}
+"""Members learn of a new assignment by a heartbeat, which Kafka has every 5 s."""
 
 
 # Hypothesis times examples and their making; a busy machine is no failure. Its choices come from the seed of the run
@@ -88,7 +95,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Set up Hypothesis and SIGINT.
+    """Set up Hypothesis, SIGINT, and that brokers are forked.
 
     A shell starts what runs in its background (`nohup scripts/test &`) with SIGINT ignored, and every process inherits
     that: the tests of Ctrl-C would wait for an end that never comes. So it is taken as a terminal would have it.
@@ -101,6 +108,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(run_seed())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    BrokerProcess.all_forks = Forks(*IMPORTS)
 
 
 def pytest_report_header() -> str:
@@ -143,7 +152,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         other.port = int(peer.rpartition(":")[2])
         yield other
         return
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), QUICK_GROUPS) as running:
         yield running
 
 

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from click.testing import CliRunner
 from kit.broker import BrokerProcess
-from kit.command import run
+from kit.command import COMMANDS, run
 from kit.share_groups import begin_with_the_first_record, received, share_member
 
 from ottla.cli.main import main
@@ -34,12 +35,10 @@ def completed(line: str) -> list[str]:
         "COMP_CWORD": str(len(spread.split()) - (not line.endswith(" "))),
         "COMP_WORDBREAKS": WORDBREAKS,
     }
-    program = "import sys; sys.argv = ['ottla']; from ottla.cli.entry import run; run()"
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, ""), "nothing is written into the line that is typed"
-    return [one.partition(",")[2] for one in done.stdout.splitlines() if one]
+    process = COMMANDS.start(["-m", "ottla"], environment, stderr=PIPE)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, b""), "nothing is written into the line that is typed"
+    return [one.partition(",")[2] for one in out.decode().splitlines() if one]
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
+from subprocess import PIPE
 
 import pytest
 from click.testing import CliRunner
 from kit.broker import BrokerProcess
+from kit.command import COMMANDS, in_process, run
 from kit.share_groups import begin_with_the_first_record
 from kit.streams_groups import streams_member
 
@@ -38,26 +38,20 @@ def start_offset(broker: BrokerProcess, topic: str, group: str) -> int:
 
 
 def command(broker: BrokerProcess, topic: str, group: str, *options: str) -> list[str]:
-    return [sys.executable, "-m", "ottla", "consume", topic, "--share-group", group, "-b", broker.bootstrap, *options]
+    return ["consume", topic, "--share-group", group, "-b", broker.bootstrap, *options]
 
 
 def test_each_run_prints_and_accepts_the_next_records(broker: BrokerProcess, topic: str, group: str) -> None:
     for first in (0, 3, 6):
-        done = subprocess.run(
-            command(broker, topic, group, "-n", "3", "--keys", "--offsets"),
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
         printed = "".join(f"0:{number}\tk\t{number}\n" for number in range(first, first + 3))
-        assert (done.returncode, done.stdout.decode(), done.stderr) == (0, printed, b"")
+        assert in_process(*command(broker, topic, group, "-n", "3", "--keys", "--offsets")) == (0, printed, "")
         assert start_offset(broker, topic, group) == first + 3
     with Admin(broker.bootstrap) as admin:
         assert admin.describe_share_groups([group])[group].members == []
 
 
 def test_ctrl_c_accepts_what_was_printed_and_leaves(broker: BrokerProcess, topic: str, group: str) -> None:
-    running = subprocess.Popen(command(broker, topic, group), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    running = COMMANDS.start(["-m", "ottla", *command(broker, topic, group)], stderr=PIPE)
     assert running.stdout is not None
     assert [running.stdout.readline() for _ in range(10)] == [b"%d\n" % number for number in range(10)]
     running.send_signal(signal.SIGINT)
@@ -98,15 +92,9 @@ def test_a_group_of_another_kind_is_refused_in_one_line_that_says_how_to_read_it
             (["--group", group, "--group-protocol", "consumer"], as_share),
             (["--group", f"{group}-s"], as_streams),
         ):
-            done = subprocess.run(
-                [sys.executable, "-m", "ottla", "consume", topic, "-b", broker.bootstrap, *options],
-                capture_output=True,
-                timeout=TIMEOUT_S,
-                check=False,
-            )
-            said = done.stderr.decode()
-            assert (done.returncode, done.stdout, said.count("\n")) == (1, b"", 1), said
-            assert words in said
+            said = run("consume", topic, "-b", broker.bootstrap, *options)
+            assert (said.status, said.out) == (1, "")
+            assert words in said.line
 
 
 def test_properties_are_those_of_a_share_consumer() -> None:

@@ -7,20 +7,22 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
-from kit.command import run
+from kit.broker import IMPORTS
+from kit.command import Said, run
+from kit.forks import Forks
+
+TIMEOUT_S = 60.0
+FORKS = Forks("ottla.cli.main", "ottla.cli.run", *IMPORTS, "ottla.client", "ottla.testing")
 
 
-def ottla(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", "run", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, **environment},
-    )
+def ottla(*arguments: str, **environment: str) -> Said:
+    process = FORKS.start(["-m", "ottla", "run", *arguments], {**os.environ, **environment}, stderr=PIPE)
+    out, err = process.communicate(None, TIMEOUT_S)
+    assert process.returncode is not None
+    return Said(process.returncode, out.decode(), err.decode())
 
 
 def test_the_command_finds_the_broker() -> None:
@@ -36,8 +38,8 @@ def test_the_command_finds_the_broker() -> None:
     )
     options = ("-t", "orders:3", "--topic", "plain", "--variable", "BROKERS", "--override", "num.partitions=2")
     ended = ottla(*options, "--", sys.executable, "-c", program)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout == "{'orders': 3, 'plain': 2}\n1\n"
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out == "{'orders': 3, 'plain': 2}\n1\n"
 
 
 def test_ottlas_own_commands_find_it() -> None:
@@ -47,34 +49,34 @@ echo tea | {sys.executable} -m ottla produce orders
 {sys.executable} -m ottla consume orders --from-beginning --max-messages 1
 """
     ended = ottla("sh", "-ec", script)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines()[-1] == "tea"
+    assert ended.status == 0, ended.err
+    assert ended.out.splitlines()[-1] == "tea"
 
 
 def test_configured_topics_exist_and_a_wrong_one_is_one_line() -> None:
     listing = (sys.executable, "-m", "ottla", "topics", "list")
     ended = ottla("--override", "ottla.create.topics=orders:2", "--", *listing)
-    assert ended.returncode == 0, ended.stderr
-    assert "orders" in ended.stdout
+    assert ended.status == 0, ended.err
+    assert "orders" in ended.out
     ended = ottla("--override", "ottla.create.topics=orders:2,a.b,a_b", "--", *listing)
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("ottla: ottla.create.topics: a_b: a_b collides with a.b")
-    assert ended.stderr.count("\n") == 1
+    assert ended.status == 1
+    assert ended.err.startswith("ottla: ottla.create.topics: a_b: a_b collides with a.b")
+    assert ended.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("status", [0, 1, 42])
 def test_the_status_is_that_of_the_command(status: int) -> None:
     ended = ottla("--", "sh", "-c", f"exit {status}")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (status, "", "")
+    assert (ended.status, ended.out, ended.err) == (status, "", "")
 
 
 def test_options_of_the_command_are_its_own() -> None:
     ended = ottla("sh", "-c", 'echo "$0 $1"', "--topic", "--help")
-    assert (ended.returncode, ended.stdout) == (0, "--topic --help\n")
+    assert (ended.status, ended.out) == (0, "--topic --help\n")
 
 
 def test_a_killed_command_has_the_status_of_shells() -> None:
-    assert ottla("sh", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
+    assert ottla("sh", "-c", "kill -9 $$").status == 128 + signal.SIGKILL
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -89,25 +91,25 @@ for number in (signal.SIGTERM, signal.SIGHUP):
 print("ready", flush=True)
 signal.pause()
 """
-    command = [sys.executable, "-m", "ottla", "run", "--", sys.executable, "-c", program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    process = FORKS.start(["-m", "ottla", "run", "--", sys.executable, "-c", program])
+    assert process.stdout is not None
+    with process.stdout as lines:
+        assert lines.readline() == b"ready\n"
         process.send_signal(number)
-        assert process.stdout.readline() == f"heard {number.name}\n"
-        assert process.wait(timeout=60) == 3
+        assert lines.readline().decode() == f"heard {number.name}\n"
+        assert process.wait(TIMEOUT_S) == 3
 
 
 def test_ctrl_c_is_the_commands() -> None:
     """A terminal sends it to both; `ottla run` waits for the command, which may ignore it."""
     program = "trap 'echo heard; exit 5' INT; echo ready; while :; do sleep 0.05; done"
-    command = [sys.executable, "-m", "ottla", "run", "--", "sh", "-c", program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    process = FORKS.start(["-m", "ottla", "run", "--", "sh", "-c", program], start_new_session=True)
+    assert process.stdout is not None
+    with process.stdout as lines:
+        assert lines.readline() == b"ready\n"
         os.killpg(process.pid, signal.SIGINT)
-        assert process.stdout.readline() == "heard\n"
-        assert process.wait(timeout=60) == 5
+        assert lines.readline() == b"heard\n"
+        assert process.wait(TIMEOUT_S) == 5
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
@@ -128,7 +130,7 @@ def test_signals_that_are_ignored_stay_so(number: signal.Signals) -> None:
 
 def test_nothing_is_left(tmp_path: Path) -> None:
     ended = ottla("-t", "orders", "--", "true", TMPDIR=str(tmp_path))
-    assert ended.returncode == 0
+    assert ended.status == 0
     assert list(tmp_path.iterdir()) == []
 
 

@@ -52,6 +52,7 @@ def after(run: Callable[[Typed], None], monkeypatch: pytest.MonkeyPatch) -> list
     before = reading_threads()
     typed = Typed()
     monkeypatch.setattr(sys, "stdin", typed)
+    gc.collect()  # what an earlier test has left would be warned of below
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         typed.type(b"first\n")

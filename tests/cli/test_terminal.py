@@ -8,14 +8,14 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from click.testing import CliRunner
 from kit.broker import BrokerProcess
-from kit.command import run
+from kit.command import COMMANDS, in_process, run
+from kit.forks import Process
 
 from ottla.cli.main import main
 
@@ -33,7 +33,7 @@ main(sys.argv[1:])
 class Terminal:
     """A command with a terminal as its standard input, output and error."""
 
-    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
+    def __init__(self, process: Process, descriptor: int) -> None:
         self.process = process
         self._descriptor = descriptor
         self.seen = ""
@@ -58,9 +58,7 @@ class Terminal:
 @contextmanager
 def on_terminal(*arguments: str, program: tuple[str, str] = ("-m", "ottla")) -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, *program, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    )
+    process = COMMANDS.start([*program, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
     os.close(theirs)
     try:
         yield Terminal(process, ours)
@@ -150,14 +148,8 @@ def test_quiet_says_nothing(broker: BrokerProcess, filled: str) -> None:
 
 
 def test_nothing_is_said_where_nobody_watches(broker: BrokerProcess, filled: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla", "produce", filled, "-b", broker.bootstrap],
-        input=b"x\n", capture_output=True, timeout=TIMEOUT_S, check=True,
-    )  # fmt: skip
-    assert (done.stdout, done.stderr) == (b"", b"")
-    command = [sys.executable, "-m", "ottla", "consume", filled, "-b", broker.bootstrap, "-B", "-n", "1"]
-    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=True)
-    assert (done.stdout, done.stderr) == (b"x\n", b"")
+    assert in_process("produce", filled, "-b", broker.bootstrap, stdin=b"x\n") == (0, "", "")
+    assert in_process("consume", filled, "-b", broker.bootstrap, "-B", "-n", "1") == (0, "x\n", "")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +202,7 @@ def test_no_colours_where_the_environment_wants_none(
 def shown_raw(*arguments: str) -> str:
     """All that a command writes to a terminal, with its colours."""
     ours, theirs = pty.openpty()
-    subprocess.run([sys.executable, "-m", "ottla", *arguments], stdout=theirs, stderr=theirs, timeout=60, check=True)
+    assert COMMANDS.start(["-m", "ottla", *arguments], stdout=theirs, stderr=theirs).wait(TIMEOUT_S) == 0
     os.close(theirs)
     written = b""
     with contextlib.suppress(OSError):

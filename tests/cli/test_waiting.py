@@ -7,15 +7,16 @@ import logging
 import re
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 
 import click
 import pytest
 from kit.broker import BrokerProcess
-from kit.command import run
+from kit.command import COMMANDS, run
+from kit.forks import Process
 
 from ottla.cli import progress
 from ottla.cli.main import main
@@ -57,11 +58,8 @@ def without_groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerP
 
 
 @contextlib.contextmanager
-def running(*arguments: str, program: str = SOON) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", program, *arguments]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+def running(*arguments: str, program: str = SOON) -> Iterator[Process]:
+    process = COMMANDS.start(["-c", program, *arguments], stdin=PIPE, stdout=DEVNULL, stderr=PIPE)
     ended = threading.Timer(DEADLINE_S, process.kill)
     ended.start()
     try:
@@ -72,11 +70,11 @@ def running(*arguments: str, program: str = SOON) -> Iterator[subprocess.Popen[s
         process.communicate()
 
 
-def first_line(process: subprocess.Popen[str], words: str) -> str:
+def first_line(process: Process, words: str) -> str:
     assert process.stderr is not None
     lines = []
-    for line in process.stderr:
-        lines.append(line)
+    for each in process.stderr:
+        lines.append(line := each.decode())
         if re.search(words, line):
             return line
     raise AssertionError(f"it ended, or was ended, without saying {words!r}: {lines}")
@@ -179,7 +177,7 @@ def test_what_may_take_long_is_said_once(without_groups: BrokerProcess) -> None:
             process.wait(1)  # five times as long as it would take to be said again
         process.kill()
         assert process.stderr is not None
-        assert process.stderr.read() == ""
+        assert process.stderr.read() == b""
     assert re.fullmatch(rf"ottla: waiting for records of t, of which none has come {TIME}\n", line)
 
 
@@ -220,10 +218,10 @@ QUIET = [("consume", "t"), ("ping", "--timeout-ms", "1500")]
 @pytest.mark.parametrize("arguments", QUIET, ids=" ".join)
 def test_quiet_does_not_say_what_is_waited_for_but_how_it_ended(arguments: tuple[str, ...], silent: str) -> None:
     with running(*arguments, "-q", "-b", silent) as process:
-        _, said = process.communicate("x\n")
+        _, said = process.communicate(b"x\n")
     assert process.returncode == 1
-    assert re.fullmatch(r"ottla: .+\n", said)
-    assert "waiting" not in said
+    assert re.fullmatch(rb"ottla: .+\n", said)
+    assert b"waiting" not in said
 
 
 def test_quiet_still_says_what_is_in_the_way(without_groups: BrokerProcess) -> None:

@@ -97,7 +97,7 @@ def test_no_acknowledged_commit_is_lost_or_goes_back_by_kill_minus_nine(tmp_path
         broker.start()
         if number == 0:
             prepare(broker)
-        wanted = chance.randrange(50, 500)
+        wanted = chance.randrange(30, 200)
         committers = [Committer(broker, group, first, enough=wanted) for group, first in newest.items()]
         assert all(each.enough.wait(WAIT_S) for each in committers), "the broker acknowledged too little"
         broker.kill()

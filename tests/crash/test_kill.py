@@ -74,7 +74,8 @@ class Load:
 
 
 def read_all(broker: BrokerProcess) -> dict[tuple[int, int], bytes]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "audit", "enable.auto.commit": False})
+    settings = {"group.id": "audit", "enable.auto.commit": False, "fetch.wait.max.ms": 10}
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, **settings})
     try:
         got: dict[tuple[int, int], bytes] = {}
         for partition in range(PARTITIONS):

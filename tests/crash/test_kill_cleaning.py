@@ -98,7 +98,7 @@ def test_no_newest_value_is_lost_however_often_the_cleaner_is_killed(tmp_path: P
     with BrokerProcess(tmp_path / "data", overrides=overrides) as broker:
         run("topics", "create", "kept", "-c", "cleanup.policy=compact", "-b", broker.bootstrap)
         for _ in range(KILLS):
-            load = Load(broker, first, 500 + chance.randrange(2_000))
+            load = Load(broker, first, 500 + chance.randrange(1_000))
             assert load.enough.wait(WAIT_S)
             broker.kill()
             load.stop()

@@ -27,7 +27,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from kit.broker import BrokerProcess
 
 PATIENCE_S = 60.0
@@ -80,6 +80,7 @@ class Reader:
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "topic.metadata.refresh.interval.ms": 500,
+                "reconnect.backoff.max.ms": 200,
                 **settings,
             }
         )
@@ -218,6 +219,9 @@ def test_the_partitions_of_a_killed_member_are_taken_over(
     quick_broker: BrokerProcess, admin: AdminClient, topic: str
 ) -> None:
     make_topic(admin, topic)
+    short = ConfigEntry("consumer.session.timeout.ms", "2000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, topic, incremental_configs=[short])
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
     command = [sys.executable, "-c", KILLED, quick_broker.bootstrap, topic]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
         assert killed.stdout is not None

@@ -31,6 +31,7 @@ from confluent_kafka.admin import (
 from kit.broker import BrokerProcess
 
 WAIT_S = 20.0
+RECORDS = 20
 A_MOMENT_S = 2.0
 """Where nothing is to come."""
 FIRST_ASSIGNMENT_S = 12.0
@@ -138,14 +139,14 @@ def test_members_share_one_partition_and_each_record_goes_to_one_of_them(cluster
             polled(member, 1, 0.5)
         seen: list[list[int]] = [[] for _ in members]
         deadline = time.monotonic() + WAIT_S
-        for number in range(60):
+        for number in range(RECORDS):
             cluster.produce(topic, range(number, number + 1))
             for place, member in enumerate(members):
                 seen[place] += offsets(list(member.poll(timeout=0.05)))
-        while sum(map(len, seen)) < 60 and time.monotonic() < deadline:
+        while sum(map(len, seen)) < RECORDS and time.monotonic() < deadline:
             for place, member in enumerate(members):
                 seen[place] += offsets(list(member.poll(timeout=0.1)))
-        assert sorted(offset for some in seen for offset in some) == list(range(60))
+        assert sorted(offset for some in seen for offset in some) == list(range(RECORDS))
         assert sum(bool(some) for some in seen) > 1
 
 

@@ -1,5 +1,6 @@
 """A real broker process for tests: `ottla serve` on a free port of 127.0.0.1, in a directory of its own.
 
+The tests fork it from a process that has its modules (`forks.py`), unless it has an environment or a prefix of its own.
 The address is read from the line that `serve` prints once it accepts, so no port is ever guessed and nothing polls.
 The port is held for as long as the broker may be started again: between its lives another worker's server got it.
 """
@@ -14,7 +15,9 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
+from kit.forks import Forks, Process
 from kit.process_output import ProcessOutput
 
 from ottla.testing.reserved_port import ReservedPort
@@ -33,6 +36,10 @@ writing and its reading just then found only some of its records.
 """
 
 
+IMPORTS = ("ottla.cli.entry", "ottla.cli.serving", "ottla.broker.process")
+"""What a start imports."""
+
+
 class BrokerDidNotStart(AssertionError):
     """The process ended, or said nothing of an address, before the time was up. Carries what it printed."""
 
@@ -43,6 +50,9 @@ class BrokerProcess:
     A killed or stopped broker can be started again on the same directory and the same port. `prefix` is put before the
     command (a wrapper that ends in `exec "$@"`).
     """
+
+    all_forks: ClassVar[Forks | None] = None
+    """What brokers without a prefix and an environment of their own are forked from (tests/conftest.py sets it)."""
 
     def __init__(
         self,
@@ -62,10 +72,12 @@ class BrokerProcess:
         }
         self.environment = dict(environment or {})
         self.prefix = list(prefix)
+        self.forks: Forks | None = None
+        """What it is forked from in all of its lives without a prefix, with its environment."""
         self.port = 0
         self._reserved: ReservedPort | None = None
         """Given back when this object is forgotten: it may be started again after a `with`, too."""
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         self._outputs: list[ProcessOutput] = []
         """One of each life of the process."""
         self._reader: threading.Thread | None = None
@@ -124,9 +136,13 @@ class BrokerProcess:
         self._listens = False
         self._ports.clear()
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
-        self.process = subprocess.Popen(
-            self.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
-        )
+        forks = self.forks or (None if self.environment else self.all_forks)
+        if forks is None or self.prefix:
+            self.process = subprocess.Popen(
+                self.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
+            )
+        else:
+            self.process = forks.start(self.command()[1:], environment)
         assert self.process.stdout is not None
 
         def look_for_address(line: str) -> None:

@@ -18,6 +18,7 @@ import threading
 from typing import Any
 
 HEARTBEAT_MS = 300  # rebalances are noticed by heartbeats
+RECONNECT_MS = 200  # at most, after a restart of the broker
 
 
 def report(**event: object) -> None:
@@ -60,6 +61,7 @@ def confluent(options: dict[str, Any], reporter: Reporter) -> None:
         "heartbeat.interval.ms": HEARTBEAT_MS,
         "partition.assignment.strategy": "cooperative-sticky" if options["assignor"] == "cooperative" else "range",
         "topic.metadata.refresh.interval.ms": 1_000,
+        "reconnect.backoff.max.ms": RECONNECT_MS,
     }
     if options.get("instance"):
         config["group.instance.id"] = options["instance"]
@@ -101,6 +103,7 @@ def kafka_python(options: dict[str, Any], reporter: Reporter) -> None:
         heartbeat_interval_ms=HEARTBEAT_MS,
         partition_assignment_strategy=[CooperativeStickyAssignor if is_cooperative else RangePartitionAssignor],
         metadata_max_age_ms=1_000,
+        reconnect_backoff_max_ms=RECONNECT_MS,
     )
     consumer.subscribe(options["topics"], listener=Listener())
     while not reporter.must_leave.is_set():

@@ -79,6 +79,7 @@ PLACES: Final = {
         "registry/test_extra.py",
         "registry/test_real_serializers.py",
         "scripts/test_usage_of_scripts.py",
+        "test_forks.py",
         "test_start_imports.py",
         "testing/test_page.py",
         "testing/test_plugin.py",

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kit.audit.greedy import BOUND_BYTES
-from kit.broker import BrokerDidNotStart, BrokerProcess
+from kit.broker import IMPORTS, BrokerDidNotStart, BrokerProcess
+from kit.forks import Forks
 from kit.thread_shortage import ThreadShortage
 from kit.wrong_clock import WrongClock
 
@@ -32,6 +33,7 @@ SETTINGS = {
     "replica.high.watermark.checkpoint.interval.ms": "300",
 }
 """Everything often and in small pieces, so that kills fall beside rolls, cleanings, snapshots and checkpoints."""
+_FORKS = Forks(*IMPORTS)
 FEW_DESCRIPTORS = 160
 """Room for 60 connections, which is all that the audit's clients have, and for 60 files of logs."""
 MOST_OF_A_START_S = 0.25
@@ -51,6 +53,7 @@ class Victim:
         """Whether its lives are given threads."""
         all_settings = {**SETTINGS, **(settings or {})}
         self.process = BrokerProcess(directory, all_settings, {**self.clock.environment, **self.threads.environment})
+        self.process.forks = _FORKS
         self.ready_ms: list[int] = []
         """How long each start took, by its own words: recovery and loading, without the interpreter's."""
         self.start_s: list[float] = []

@@ -9,12 +9,12 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
+
+from kit.forks import Forks, Process
 
 SCRIPT = Path(__file__).with_name("mover.py")
 LIBRARIES = {
@@ -39,10 +39,13 @@ _CODE = re.compile(r"code=(\w+)")
 _ERROR = re.compile(r"\w+Error\b")
 
 
+_FORKS = Forks("confluent_kafka", "kafka", "ottla.client")
+
+
 class Life(NamedTuple):
     """One process, and the file with what it prints."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     output: Path
 
     @property
@@ -126,10 +129,8 @@ class MoverProcess:
 
     def _start(self, bootstrap: str) -> None:
         self._lives += 1
-        command = [sys.executable, str(SCRIPT), self.library, bootstrap, self.name, str(self._lives)]
+        arguments = [str(SCRIPT), self.library, bootstrap, self.name, str(self._lives)]
         output = self._home / f"{self.name}.{self._lives}.log"
         with output.open("wb") as stream:
-            process = subprocess.Popen(
-                command, stdout=stream, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-            )
+            process = _FORKS.start(arguments, {**os.environ, "PYTHONUNBUFFERED": "1"}, stdout=stream)
         self._life = Life(process, output)
