@@ -75,7 +75,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send it a signal; nothing happens if it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has ended since, and its status is on its way
+                os.kill(self.pid, number)
 
     def communicate(self, data: bytes | None = None, timeout: float | None = None) -> tuple[bytes, bytes]:
         """Write what is left of its standard input, read the rest of its output and wait for its end."""
