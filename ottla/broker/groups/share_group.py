@@ -199,7 +199,10 @@ class ShareGroup(ModernGroup[ShareMember]):
         return state.members[member_id]
 
     def _remove(self, member_ids: Collection[str]) -> Effects:
-        """Members leave, or their sessions have ended: a new epoch begins, whose target the next heartbeat makes."""
+        """Members leave, or their sessions have ended: a new epoch begins, whose target the next heartbeat makes.
+
+        A group without members needs none, so it is at the new epoch immediately.
+        """
         effects = Effects()
         for member_id in member_ids:
             for record in member_tombstones(self.group_id, member_id):
@@ -207,6 +210,8 @@ class ShareGroup(ModernGroup[ShareMember]):
             self.timers.forget(member_id)
         if member_ids:
             self._write(effects, epoch_record(self.group_id, self.durable.group_epoch + 1, self._metadata_hash()))
+            if self.is_empty:
+                self._write(effects, assignment_epoch_record(self.group_id, self.durable.group_epoch))
         return effects
 
     # --- what every group can do -------------------------------------------------------------------------------------

@@ -139,6 +139,13 @@ def test_a_member_leaves_and_the_others_get_its_partitions(group: ShareGroupUnde
     assert group.refused(heartbeat("a", -1)) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_group_without_members_has_a_target_of_its_last_epoch(group: ShareGroupUnderTest) -> None:
+    ShareMemberClient(group, "a").join()
+    group.ask(heartbeat("a", -1))
+    described = group.group.describe()
+    assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Empty", 2, 2)
+
+
 def test_the_last_member_leaves_an_empty_group_whose_epochs_go_on(group: ShareGroupUnderTest) -> None:
     a = ShareMemberClient(group, "a").join()
     a.leave()
