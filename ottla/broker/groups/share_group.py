@@ -27,6 +27,7 @@ from ottla.broker.groups.metadata_hash import hash_of_topic, hash_of_topics
 from ottla.broker.groups.modern_group import ModernGroup
 from ottla.broker.groups.partitions import NO_PARTITIONS, Partitions, in_order
 from ottla.broker.groups.share_state import (
+    MEMBER_ID_CHARACTERS,
     SharedTopic,
     ShareGroupState,
     ShareMember,
@@ -61,6 +62,8 @@ def check_share_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
     """Raises KafkaError INVALID_REQUEST, as Kafka's `throwIfShareGroupHeartbeatRequestIsInvalid`."""
     if not request.member_id.strip():
         raise _invalid("MemberId can't be empty.")
+    if len(request.member_id) > MEMBER_ID_CHARACTERS:
+        raise _invalid(f"MemberId has {len(request.member_id)} characters, at most {MEMBER_ID_CHARACTERS} are allowed.")
     if not request.group_id.strip():
         raise _invalid("GroupId can't be empty.")
     if request.rack_id is not None and not request.rack_id.strip():

@@ -53,6 +53,7 @@ def with_settings(topics: FakeTopics, **fields: Any) -> ShareGroupUnderTest:
     ("fields", "words"),
     [
         ({"member_id": " "}, "MemberId can't be empty."),
+        ({"member_id": "m" * 37}, "MemberId has 37 characters, at most 36 are allowed."),
         ({"group_id": ""}, "GroupId can't be empty."),
         ({"rack_id": " "}, "RackId can't be empty."),
         ({"subscribed_topic_names": None}, "SubscribedTopicNames must be set in first request."),
@@ -63,6 +64,7 @@ def with_settings(topics: FakeTopics, **fields: Any) -> ShareGroupUnderTest:
 def test_a_heartbeat_that_cannot_be_is_refused(fields: dict[str, Any], words: str) -> None:
     usual = {"group_id": GROUP, "member_id": "a", "member_epoch": 0, "subscribed_topic_names": ["t"], "rack_id": "r"}
     check_share_heartbeat(ShareGroupHeartbeatRequest(**usual))
+    check_share_heartbeat(ShareGroupHeartbeatRequest(**{**usual, "member_id": "m" * 36}))
     with pytest.raises(KafkaError) as refused:
         check_share_heartbeat(ShareGroupHeartbeatRequest(**{**usual, **fields}))
     assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_REQUEST, words)
