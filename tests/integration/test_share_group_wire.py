@@ -110,8 +110,10 @@ def test_a_heartbeat_that_is_wrong_in_itself_is_refused(outsider: Outsider) -> N
     assert one.heartbeat(0, ["t"], rack="").error_code == INVALID_REQUEST
     assert one.heartbeat(-2, ["t"]).error_code == INVALID_REQUEST
     assert one.heartbeat(1).error_code == one.heartbeat(-1).error_code == GROUP_ID_NOT_FOUND
-    one.member_id = ""
-    assert one.heartbeat(0, ["t"]).error_code == INVALID_REQUEST
+    for member_id in ("", "m" * 37):
+        one.member_id = member_id
+        assert one.heartbeat(0, ["t"]).error_code == INVALID_REQUEST
+        assert one.fetch([], epoch=0).error_code == INVALID_REQUEST
     assert described(one.wire, one.group_id).error_code == GROUP_ID_NOT_FOUND
 
 

@@ -3,12 +3,15 @@
 `play` asks a `Stage` and notes what was answered and written. scripts/interop/group-golden keeps what Apache Kafka does
 in `tests/broker/groups/golden`, a file for a release; `plain` takes away what differs by run (ids, times, hashes).
 Member ids are chosen so that Kafka's hash maps run through them in the order of the alphabet.
+
+Epochs in the scenes are Ottla's, whose groups begin at epoch 1. Those of Kafka 4.4 begin at epoch 2, with an empty
+target at epoch 1: `play` sends it epochs that are greater by one, and `plain` subtracts the difference. A group that
+was a classic one first begins with its generation, in both.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,6 +40,12 @@ from ottla.protocol.stored.group import OffsetCommitKey, decode_group_record
 GOLDEN = Path(__file__).parent.parent / "broker" / "groups" / "golden"
 TOPICS = {"orders": 6, "payments": 3}
 GROWN_ORDERS = 8
+OTTLA_FIRST_EPOCH = 1
+KAFKA_FIRST_EPOCH = 2
+BORN_CLASSIC = frozenset({"migrated"})
+"""Groups whose first epoch is a generation of the classic protocol."""
+BORN_CONSUMER = frozenset({"classic-refused", "static-migrated"})
+"""Groups whose generations of the classic protocol are epochs of the consumer protocol."""
 RawRecord = tuple[bytes, bytes | None]
 
 
@@ -44,6 +53,7 @@ class Stage(Protocol):
     """A broker, and the log of its groups."""
 
     topic_ids: dict[str, UUID]
+    first_epoch: int
 
     def ask(self, request: Request, version: int) -> Response:
         """Send and wait."""
@@ -95,12 +105,23 @@ class Play:
         return response
 
     def beat(self, group: str, label: str, member_id: str, epoch: int, *, version: int = 1, **fields: Any) -> Any:
-        request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=epoch, **fields)
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group, member_id=member_id, member_epoch=self.epoch(group, epoch), **fields
+        )
         return self.ask(f"{group}: {label}", request, version)
 
     def join(self, group: str, label: str, member_id: str, topics: list[str] | None, **fields: Any) -> Any:
         values = {"rebalance_timeout_ms": 60_000, "topic_partitions": [], **fields}
         return self.beat(group, label, member_id, 0, subscribed_topic_names=topics, **values)
+
+    def epoch(self, group: str, epoch: int) -> int:
+        """An epoch of the scenes, as this broker counts."""
+        is_counted = epoch > 0 and group not in BORN_CLASSIC
+        return epoch + self.stage.first_epoch - OTTLA_FIRST_EPOCH if is_counted else epoch
+
+    def generation(self, group: str, generation: int) -> int:
+        """A generation of the scenes, as this broker counts."""
+        return self.epoch(group, generation) if group in BORN_CONSUMER else generation
 
     def owns(self, topic: str, *partitions: int) -> list[ConsumerGroupHeartbeatRequest.TopicPartitions]:
         return [
@@ -158,6 +179,49 @@ class Play:
         self.join(group, "c comes back as i1", "c", ["orders"], instance_id="i1")
         self.beat(group, "a is gone", "a", 1)
         self.beat(group, "c leaves for good", "c", -1, instance_id="i1")
+
+    def rejoins(self) -> None:
+        group = "rejoined"
+        self.join(group, "a joins", "a", ["orders"])
+        self.join(group, "a joins again in its first epoch", "a", ["orders"])
+        self.join(group, "b joins", "b", ["orders"])
+        self.beat(group, "a is told to give up half", "a", 1)
+        self.join(group, "a joins again, and gave up all", "a", ["orders"])
+        self.beat(group, "b owns half", "b", 2)
+        self.join(group, "a joins again in a later epoch", "a", ["orders"])
+        self.join(group, "b joins again with another subscription", "b", ["payments"])
+        self.beat(group, "b goes on", "b", 3)
+        self.beat(group, "a takes all", "a", 2)
+        self.describe(group)
+
+    def second_thoughts(self) -> None:
+        group = "reconsidered"
+        self.join(group, "a joins", "a", ["orders"])
+        self.join(group, "b joins", "b", ["orders"])
+        self.beat(group, "a is told to give up half", "a", 1)
+        self.join(group, "c joins", "c", ["orders"])
+        self.beat(group, "a still owns all", "a", 1, topic_partitions=self.owns("orders", 0, 1, 2, 3, 4, 5))
+        self.beat(
+            group, "a gave up half, and is told to give up more", "a", 1, topic_partitions=self.owns("orders", 0, 1, 2)
+        )
+        self.describe(group)
+        self.beat(group, "b leaves", "b", -1)
+        self.beat(group, "c leaves", "c", -1)
+        self.beat(group, "a gave up more, and gets it back", "a", 1, topic_partitions=self.owns("orders", 0, 1))
+        self.describe(group)
+
+    def unsubscribes(self) -> None:
+        group = "unsubscribed"
+        self.join(group, "a joins", "a", ["orders", "payments"], server_assignor="range")
+        self.join(group, "b joins", "b", ["orders", "payments"], server_assignor="range")
+        self.beat(group, "a is told to give up half", "a", 1)
+        self.beat(group, "a leaves a topic, and has given up nothing", "a", 1, subscribed_topic_names=["orders"])
+        self.describe(group)
+        self.beat(group, "a gave up half, and the topic", "a", 1, topic_partitions=self.owns("orders", 0, 1, 2))
+        self.beat(group, "b gets the topic", "b", 2)
+        self.beat(group, "a has no topic", "a", 3, subscribed_topic_names=[])
+        self.beat(group, "a gave up all", "a", 3, topic_partitions=[])
+        self.describe(group)
 
     def more_members(self) -> None:
         group = "three"
@@ -229,7 +293,7 @@ class Play:
             ("b commits", "b", 1, 9),
             ("somebody commits", "", -1, 9),
         ):
-            self.ask(f"{group}: {label}", self._commit(group, member_id, epoch), version)
+            self.ask(f"{group}: {label}", self._commit(group, member_id, self.epoch(group, epoch)), version)
         for label, member, member_epoch in (
             ("a", "a", 1),
             ("a with a stale epoch", "a", 7),
@@ -239,7 +303,7 @@ class Play:
             request = OffsetFetchRequest(
                 groups=[
                     OffsetFetchRequest.OffsetFetchRequestGroup(
-                        group_id=group, member_id=member, member_epoch=member_epoch, topics=None
+                        group_id=group, member_id=member, member_epoch=self.epoch(group, member_epoch), topics=None
                     )
                 ]
             )
@@ -278,10 +342,16 @@ class Play:
         self.describe(group)
         self.beat(group, "n leaves, which downgrades the group", "n", -1)
         self._classic_beat(group, "the classic member is told to join the classic group", member_id, 2)
-        leave = LeaveGroupRequest.MemberIdentity(member_id=member_id)
-        self.ask(f"{group}: the classic member leaves", LeaveGroupRequest(group_id=group, members=[leave]), 5)
+        self.ask(f"{group}: the classic member leaves", self._leave(group, member_id), 5)
+
+    def emptied(self) -> None:
+        group = "emptied"
+        member_id = self._classic_join(group, "a classic member joins", "", 3).member_id
+        self._sync(group, "it brings its assignment", member_id, 1, {"orders": list(range(6))})
+        self.ask(f"{group}: it leaves", self._leave(group, member_id), 5)
         self.join(group, "n comes to an empty classic group", "n", ["orders"])
         self.beat(group, "n leaves again", "n", -1)
+        self.describe(group)
         self._classic_join(group, "a classic member comes to an empty consumer group", "", 3)
 
     def classic_refusals(self) -> None:
@@ -297,8 +367,9 @@ class Play:
         self._sync(group, "another protocol", "own", 2, {}, name="sticky")
         self._sync(group, "nobody", "nobody", 2, {})
         self._sync(group, "n, who speaks the other protocol", "n", 1, {})
-        self.ask(f"{group}: own commits", self._commit(group, "own", 2), 8)
-        self.ask(f"{group}: own commits in another generation", self._commit(group, "own", 1), 8)
+        self.ask(f"{group}: own commits", self._commit(group, "own", self.epoch(group, 2)), 8)
+        former = self._commit(group, "own", self.epoch(group, 1))
+        self.ask(f"{group}: own commits in another generation", former, 8)
         self._classic_beat(group, "nobody beats", "nobody", 1)
         self.ask(f"{group}: own leaves", self._leave(group, "own"), 5)
 
@@ -366,7 +437,7 @@ class Play:
         )
         request = SyncGroupRequest(
             group_id=group,
-            generation_id=generation,
+            generation_id=self.generation(group, generation),
             member_id=member_id,
             protocol_type="consumer",
             protocol_name=name,
@@ -376,7 +447,9 @@ class Play:
         self.ask(f"{group}: {label}", request, 5)
 
     def _classic_beat(self, group: str, label: str, member_id: str, generation: int) -> None:
-        request = HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id)
+        request = HeartbeatRequest(
+            group_id=group, generation_id=self.generation(group, generation), member_id=member_id
+        )
         self.ask(f"{group}: {label}", request, 4)
 
 
@@ -385,8 +458,12 @@ def play(stage: Stage) -> list[Step]:
     script = Play(stage)
     script.dynamic_members()
     script.static_members()
+    script.rejoins()
+    script.second_thoughts()
+    script.unsubscribes()
     script.refusals()
     script.migration()
+    script.emptied()
     script.classic_refusals()
     script.static_migration()
     script.different_subscriptions()
@@ -395,10 +472,11 @@ def play(stage: Stage) -> list[Step]:
     return script.steps
 
 
-def plain(
-    steps: list[Step], topic_ids: dict[str, UUID], *, of_records: Callable[[Struct], bool] = lambda key: True
-) -> Any:
-    """Answers and records without what differs from run to run; labels stay, so that a difference says where."""
+def plain(steps: list[Step], topic_ids: dict[str, UUID], *, first_epoch: int = OTTLA_FIRST_EPOCH) -> Any:
+    """Answers and records without what differs from run to run; labels stay, so that a difference says where.
+
+    `first_epoch` is that of the broker; the epochs in the result are Ottla's.
+    """
     names: dict[Any, str] = {topic_id: name for name, topic_id in topic_ids.items()}
     reported: list[Any] = []
     for step in steps:
@@ -406,15 +484,22 @@ def plain(
         if len(given or "") > 2:
             names.setdefault(given, "<a given id>")
         records = [decode_group_record(key, value) for key, value in step.records]
+        group = step.label.partition(":")[0]
+        later = 0 if group in BORN_CLASSIC else first_epoch - OTTLA_FIRST_EPOCH
+        epochs = dict.fromkeys(EPOCHS, later) | {name: later for name in GENERATIONS if group in BORN_CONSUMER}
         reported.append(
             (
                 step.label,
-                _plain(step.response, names),
+                _plain(step.response, names, epochs),
                 sorted(
                     (
-                        (type(key).__name__, _plain(key, names), None if value is None else _plain(value, names))
+                        (
+                            type(key).__name__,
+                            _plain(key, names, epochs),
+                            None if value is None else _plain(value, names, epochs),
+                        )
                         for key, value in records
-                        if not isinstance(key, OffsetCommitKey) and of_records(key)
+                        if not isinstance(key, OffsetCommitKey)
                     ),
                     key=json.dumps,
                 ),
@@ -434,23 +519,33 @@ SKIPPED = {
     "version",
     "commit_timestamp",
     "authorized_operations",
-    "assignment_epochs",
+    "assignment_timestamp",
 }
-"""The last is not known to Kafka 4.1."""
+EPOCHS = ("epoch", "member_epoch", "previous_member_epoch", "group_epoch", "assignment_epoch", "assignment_epochs")
+GENERATIONS = ("generation", "generation_id")
 
 
-def _plain(value: Any, names: dict[Any, str]) -> Any:
+def _plain(value: Any, names: dict[Any, str], epochs: dict[str, int]) -> Any:
     if isinstance(value, Struct):
         fields = {name: getattr(value, name) for name in value.__slots__ if name not in SKIPPED}
+        for name in fields.keys() & epochs.keys():
+            fields[name] = _earlier(fields[name], epochs[name])
         for name in ("assignment", "member_assignment"):
             if isinstance(fields.get(name), bytes):
                 fields[name] = decode_assignment(fields[name])
-        return {name: _plain(item, names) for name, item in fields.items()}
+        return {name: _plain(item, names, epochs) for name, item in fields.items()}
     if isinstance(value, list):
-        return sorted((_plain(item, names) for item in value), key=json.dumps)
+        return sorted((_plain(item, names, epochs) for item in value), key=json.dumps)
     if isinstance(value, bytes):
         return value.hex()
     return names.get(value, str(value) if isinstance(value, UUID) else value)
+
+
+def _earlier(epoch: Any, later: int) -> Any:
+    """An epoch, or a list of epochs, as Ottla counts. 0 and below are not epochs of a group."""
+    if isinstance(epoch, list):
+        return [_earlier(one, later) for one in epoch]
+    return epoch - later if isinstance(epoch, int) and epoch > 0 else epoch
 
 
 def save(steps: list[Step], topic_ids: dict[str, UUID], version: str) -> None:

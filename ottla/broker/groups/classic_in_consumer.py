@@ -5,7 +5,7 @@ member epoch are the same number. SyncGroup fetches the assignment. Heartbeat re
 member has to join again: for a new epoch, to give up partitions, or because other members have released partitions that
 it is to own. No request parks.
 
-Source: the `classicGroup…ToConsumerGroup` methods of Kafka 4.1's `GroupMetadataManager` (KIP-848).
+Source: the `classicGroup…ToConsumerGroup` methods of Kafka 4.3's `GroupMetadataManager` (KIP-848).
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_KNOWN_MEMBER_IDS = 4
 """From this version of JoinGroup on a dynamic member joins again with the id that it has received (KIP-394)."""
 NEWEST_ASSIGNMENT_VERSION = 3
+NO_MIGRATION = "disabled"
+"""The `group.consumer.migration.policy` with which classic members cannot join consumer groups."""
 MAX_CHARACTER_BYTES = 4
 PARTITION_BYTES = 4
 ROOM_BYTES = 64
@@ -172,6 +174,8 @@ def partitions_by_id(
 def _join(
     group: ConsumerGroup, request: JoinGroupRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now
 ) -> Effects:
+    if group.settings.consumer_migration_policy == NO_MIGRATION:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     is_new = not request.member_id
     instance_id = request.group_instance_id
     member_id = group.new_id() if is_new else request.member_id
@@ -195,6 +199,7 @@ def _join(
         rack_id=subscription.rack_id or member.rack_id,
         rebalance_timeout_ms=timeout_ms,
         subscribed_topic_names=frozenset(subscription.topics),
+        subscribed_topic_regex="",  # the member that it replaces may have one; the classic protocol knows none
         client_id=caller.client_id,
         client_host=caller.client_host,
         classic=_classic_metadata(request),
@@ -206,11 +211,15 @@ def _join(
         member = step.replace_static_member(existing, member_id)
         updated = replace(updated, member_epoch=member.member_epoch, previous_member_epoch=member.previous_member_epoch)
         group.timers.forget(existing.member_id)
-    step.catch_up(is_changed=step.update_member(member, updated))
-    joined = step.reconcile(member_id, partitions_by_id(subscription.owned_partitions, group.topics))
+    known_target_epoch = group.durable.assignment_epoch
+    is_changed = step.update_member(member, updated)
+    step.catch_up(is_changed=is_changed)
+    owned = partitions_by_id(subscription.owned_partitions, group.topics)
+    joined = step.reconcile(member_id, owned, is_changed=is_changed)
 
     if existing is not None and not existing.uses_classic_protocol:
-        group.plan_downgrade(leaving=frozenset(), rebalances=False)
+        is_new_target = group.durable.assignment_epoch != known_target_epoch  # the others have to give up partitions
+        group.plan_downgrade(leaving=frozenset(), rebalances=is_new_target)
     group.timers.cancel(member_id, Limit.JOIN, Limit.REVOCATION)
     group.timers.start(member_id, Limit.SYNC, now.monotonic_ms + timeout_ms)
     group.begin_session(joined, now)
@@ -240,11 +249,11 @@ def _check_common_protocol(group: ConsumerGroup, request: JoinGroupRequest) -> N
 
 
 def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
-    """The subscription of the preferred protocol. Raise UNKNOWN_SERVER_ERROR, as Kafka does, for malformed bytes."""
+    """The subscription of the preferred protocol. Raise INCONSISTENT_GROUP_PROTOCOL for malformed bytes."""
     try:
         return decode_subscription(request.protocols[0].metadata)
     except MalformedMessage as error:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
 
 
 def _classic_metadata(request: JoinGroupRequest) -> ClassicMetadata:

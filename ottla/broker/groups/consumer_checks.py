@@ -2,8 +2,8 @@
 valid.
 
 Sources, of Kafka 4.1: `KafkaApis.isConsumerGroupProtocolEnabled`;
-`GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid`, for which a blank text is empty, as here;
-`GroupMetadataManager.throwIfConsumerGroupMemberEpochIsInvalid`; of Kafka 4.3: `ConsumerGroup.validateOffsetCommit`.
+`GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid`, for which a blank text is empty, as here; of
+Kafka 4.3: `GroupMetadataManager.throwIfConsumerGroupMemberEpochIsInvalid`, `ConsumerGroup.validateOffsetCommit`.
 """
 
 from __future__ import annotations
@@ -89,11 +89,12 @@ def check_member_epoch(member: ConsumerMember, member_epoch: int, owned: Partiti
     """Raise FENCED_MEMBER_EPOCH unless a heartbeat may have this epoch.
 
     The previous epoch is valid too, as long as the member owns nothing beyond its assignment: the answer with the
-    new epoch may have been lost.
+    new epoch may have been lost. Epoch 0 is always valid: a member that was fenced, or believes so, has given up all
+    that it owned, and joins again.
     """
     if member_epoch > member.member_epoch:
         raise _fenced(member, member_epoch, "greater")
-    if member_epoch < member.member_epoch:
+    if JOINING_EPOCH != member_epoch < member.member_epoch:
         is_subset = owned is not None and contains(member.assigned, owned)
         if member_epoch != member.previous_member_epoch or not is_subset:
             raise _fenced(member, member_epoch, "smaller")

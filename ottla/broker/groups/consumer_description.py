@@ -1,10 +1,13 @@
-"""A consumer group as ConsumerGroupDescribe shows it (KIP-848)."""
+"""A consumer group as ConsumerGroupDescribe shows it (KIP-848).
+
+What a member has still to give up is part of its assignment: it may read from there until it reports that it does not.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.groups.partitions import Partitions, in_order
+from ottla.broker.groups.partitions import Partitions, in_order, united
 from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeResponse as Description
 
 if TYPE_CHECKING:
@@ -38,7 +41,7 @@ def _describe_member(state: ConsumerState, topics: TopicView, member: ConsumerMe
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.subscribed_topic_names),
         subscribed_topic_regex=member.subscribed_topic_regex,
-        assignment=_describe(member.assigned, topics),
+        assignment=_describe(united(member.assigned, member.pending_revocation), topics),
         target_assignment=_describe(state.target_of(member.member_id), topics),
         member_type=CLASSIC_MEMBER if member.uses_classic_protocol else CONSUMER_MEMBER,
     )

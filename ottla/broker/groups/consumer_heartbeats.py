@@ -60,8 +60,9 @@ def _heartbeat(
         group.timers.forget(replaced.member_id)
     updated = before.updated_by(request, caller.client_id, caller.client_host)
     is_new_group = group.durable.group_epoch == 0
-    step.catch_up(is_changed=step.update_member(before, updated) or is_new_group)
-    after = step.reconcile(member_id, owned)
+    is_changed = step.update_member(before, updated)
+    step.catch_up(is_changed=is_changed or is_new_group)
+    after = step.reconcile(member_id, owned, is_changed=is_changed)
 
     group.begin_session(after, now)
     group.time_revocation(after, now, since=before)
@@ -101,8 +102,8 @@ def _find(
     if existing is None:
         return group.durable.members.get(member_id) or ConsumerMember(member_id), None
     if not existing.uses_classic_protocol and existing.member_epoch != STATIC_LEAVING_EPOCH:
-        if existing.member_id == member_id and existing.previous_member_epoch == JOINING_EPOCH:
-            return existing, None  # the answer to its join was lost; Kafka detects this only for dynamic members
+        if existing.member_id == member_id:
+            return existing, None  # an answer was lost, or it was fenced; Kafka accepts this of dynamic members only
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the "

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from ottla.broker.groups.assignment_epochs import NO_EPOCHS, AssignmentEpochs, from_record, joined, moved, of_one_epoch
-from ottla.broker.groups.partitions import NO_PARTITIONS, Partitions, from_structs, in_order
+from ottla.broker.groups.partitions import NO_PARTITIONS, Partitions, from_structs, in_order, united
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.stored.group import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -110,10 +110,14 @@ class ConsumerMember:
         pending_revocation: Partitions,
         target_epoch: int,
     ) -> ConsumerMember:
-        """The member after a step of its reconciliation: new partitions get `target_epoch`, the rest keep theirs."""
-        before, held = self.assignment_epochs, self.assigned
+        """The member after a step of its reconciliation: new partitions get `target_epoch`, the rest keep theirs.
+
+        A partition that it gave up and gets back is new.
+        """
+        before = self.assignment_epochs
         epochs = joined(
-            moved(before, held, pending_revocation, target_epoch), moved(before, held, assigned, target_epoch)
+            moved(before, united(self.assigned, self.pending_revocation), pending_revocation, target_epoch),
+            moved(before, self.assigned, assigned, target_epoch),
         )
         return replace(
             self.at_epoch(member_epoch),

@@ -66,9 +66,9 @@ class ConsumerState:
             return "Stable"
         return "Reconciling"
 
-    def is_owned(self, topic_id: UUID, partition: int) -> bool:
-        """Whether a member owns the partition, or has still to give it up."""
-        return partition in self._owners.get(topic_id, NO_OWNERS)
+    def is_taken(self, topic_id: UUID, partition: int, member_id: str) -> bool:
+        """Whether a member other than this one owns the partition, or has still to give it up."""
+        return self._owners.get(topic_id, NO_OWNERS).get(partition, member_id) != member_id
 
     def target_of(self, member_id: str) -> Partitions:
         """What a member is to own."""
@@ -82,7 +82,7 @@ class ConsumerState:
     def waits_for_others(self, member: ConsumerMember) -> bool:
         """Whether a partition that the member is to own, and does not, is still owned."""
         return any(
-            self.is_owned(topic_id, partition)
+            self.is_taken(topic_id, partition, member.member_id)
             for topic_id, partitions in self.target_of(member.member_id).items()
             for partition in partitions - member.assigned.get(topic_id, frozenset())
         )

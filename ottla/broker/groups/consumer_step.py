@@ -119,7 +119,7 @@ class ConsumerStep:
         return new
 
     def remove_members(self, member_ids: Iterable[str]) -> None:
-        """Remove members, and begin a new epoch."""
+        """Remove members, and begin a new epoch. A group without members needs no target, so it has one immediately."""
         state = self._state
         for member_id in member_ids:
             member = state.members[member_id]
@@ -127,6 +127,8 @@ class ConsumerStep:
                 self.write(record)
             self._forget_expression(member.subscribed_topic_regex)
         self.write(epoch_record(state.group_id, state.group_epoch + 1, self.metadata_hash()))
+        if not state.members:
+            self.write(assignment_epoch_record(state.group_id, state.group_epoch))
 
     def catch_up(self, *, is_changed: bool) -> None:
         """Begin a new epoch where the members (`is_changed`) or the topics changed, and compute its target."""
@@ -142,11 +144,18 @@ class ConsumerStep:
         if state.group_epoch > state.assignment_epoch:
             self._assign()
 
-    def reconcile(self, member_id: str, owned: Partitions | None) -> ConsumerMember:
-        """Let a member take its next step. `owned` is what it reports to own, None where it reports nothing."""
+    def reconcile(self, member_id: str, owned: Partitions | None, *, is_changed: bool) -> ConsumerMember:
+        """Let a member take its next step. `owned` is what it reports to own, None where it reports nothing.
+        `is_changed`: whether its subscription has changed in this step.
+        """
         state = self._state
         member = state.members[member_id]
-        moved = next_step(member, state.assignment_epoch, state.target_of(member_id), state.is_owned, owned)
+
+        def is_taken(topic_id: UUID, partition: int) -> bool:
+            return state.is_taken(topic_id, partition, member_id)
+
+        left = self._leaves(member) if is_changed else None
+        moved = next_step(member, state.assignment_epoch, state.target_of(member_id), is_taken, owned, left)
         if moved is not member:
             self.write(current_assignment_record(state.group_id, moved))
             moved = state.members[member_id]
@@ -161,6 +170,11 @@ class ConsumerStep:
             for name, topic_id in found
             if topic_id is not None
         )
+
+    def _leaves(self, member: ConsumerMember) -> Callable[[UUID], bool]:
+        """Return a test for topics to which the member does not subscribe."""
+        subscribed = set(map(self._topics.id_of, self._state.subscriptions.names_of(member)))
+        return lambda topic_id: topic_id not in subscribed
 
     def _subscription_changed(self, old: ConsumerMember, new: ConsumerMember) -> bool:
         state = self._state

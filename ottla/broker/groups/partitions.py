@@ -47,6 +47,16 @@ def overlaps(one: Partitions, other: Partitions) -> bool:
     return any(not indexes.isdisjoint(other.get(topic_id, ())) for topic_id, indexes in one.items())
 
 
+def united(one: Partitions, other: Partitions) -> Partitions:
+    """The partitions that are in either."""
+    if not one or not other:
+        return one or other
+    return {
+        topic_id: one.get(topic_id, frozenset()) | other.get(topic_id, frozenset())
+        for topic_id in dict.fromkeys((*one, *other))
+    }
+
+
 def count(partitions: Partitions) -> int:
     """The number of partitions."""
     return sum(map(len, partitions.values()))

@@ -27,6 +27,7 @@ from ottla.broker.groups.metadata_hash import hash_of_topic, hash_of_topics
 from ottla.broker.groups.modern_group import ModernGroup
 from ottla.broker.groups.partitions import NO_PARTITIONS, Partitions, in_order
 from ottla.broker.groups.share_state import (
+    MEMBER_ID_CHARACTERS,
     SharedTopic,
     ShareGroupState,
     ShareMember,
@@ -61,6 +62,8 @@ def check_share_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
     """Raises KafkaError INVALID_REQUEST, as Kafka's `throwIfShareGroupHeartbeatRequestIsInvalid`."""
     if not request.member_id.strip():
         raise _invalid("MemberId can't be empty.")
+    if len(request.member_id) > MEMBER_ID_CHARACTERS:
+        raise _invalid(f"MemberId has {len(request.member_id)} characters, at most {MEMBER_ID_CHARACTERS} are allowed.")
     if not request.group_id.strip():
         raise _invalid("GroupId can't be empty.")
     if request.rack_id is not None and not request.rack_id.strip():
@@ -199,7 +202,10 @@ class ShareGroup(ModernGroup[ShareMember]):
         return state.members[member_id]
 
     def _remove(self, member_ids: Collection[str]) -> Effects:
-        """Members leave, or their sessions have ended: a new epoch begins, whose target the next heartbeat makes."""
+        """Members leave, or their sessions have ended: a new epoch begins, whose target the next heartbeat makes.
+
+        A group without members needs none, so it is at the new epoch immediately.
+        """
         effects = Effects()
         for member_id in member_ids:
             for record in member_tombstones(self.group_id, member_id):
@@ -207,6 +213,8 @@ class ShareGroup(ModernGroup[ShareMember]):
             self.timers.forget(member_id)
         if member_ids:
             self._write(effects, epoch_record(self.group_id, self.durable.group_epoch + 1, self._metadata_hash()))
+            if self.is_empty:
+                self._write(effects, assignment_epoch_record(self.group_id, self.durable.group_epoch))
         return effects
 
     # --- what every group can do -------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ottla.broker.coordination.effects import CoordinatorRecord
     from ottla.protocol.message import Struct
 
+MEMBER_ID_CHARACTERS = 36
+"""The longest member id, as in Kafka 4.4: that of a UUID in its usual text format."""
 STABLE_MEMBER = 0
 """Kafka's `MemberState.STABLE`: a member of a share group takes its target at once."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.broker.coordination.runtime import CoordinatorRuntime
 from ottla.broker.coordination.writes import JointAnswer
+from ottla.broker.groups.share_state import MEMBER_ID_CHARACTERS
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.share.acknowledging import acknowledgements_of, batches_by_place
 from ottla.broker.share.delayed_share_fetch import DelayedShareFetch
@@ -392,4 +393,6 @@ class ShareCoordinator:
 def _names(group_id: str | None, member_id: str | None) -> tuple[str, str]:
     if not group_id or not member_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a group id and a member id are needed")
+    if len(member_id) > MEMBER_ID_CHARACTERS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a member id has at most {MEMBER_ID_CHARACTERS} characters")
     return group_id, member_id

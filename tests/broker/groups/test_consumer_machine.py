@@ -390,6 +390,94 @@ def test_the_former_epoch_needs_the_proof_that_nothing_more_is_owned(group: Grou
     assert group.refused(request) is ErrorCode.FENCED_MEMBER_EPOCH
 
 
+def test_a_fenced_member_joins_again_with_epoch_0_and_keeps_its_partitions(group: GroupUnderTest) -> None:
+    a, b = Member(group, "a").join(), Member(group, "b").join()
+    settle(a, b)
+    assert group.refused(heartbeat("a", a.epoch + 1)) is ErrorCode.FENCED_MEMBER_EPOCH
+    again = Member(group, "a").join()
+    assert (again.epoch, again.assigned) == (a.epoch, a.assigned)
+    assert group.group.state == "Stable"
+
+
+def test_a_member_that_joins_again_has_given_up_what_it_should(group: GroupUnderTest) -> None:
+    a, b = Member(group, "a").join(), Member(group, "b").join()
+    a.take_over()
+    a.heartbeat()
+    assert group.group.durable.members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert Member(group, "a").join().epoch == 2
+    assert sizes(b.heartbeat()) == [2]
+
+
+def test_a_fenced_static_member_joins_again_under_its_id(group: GroupUnderTest) -> None:
+    """As a dynamic one; Kafka lets it wait for the end of its session (docs/deviations.md)."""
+    a, b = Member(group, "a", instance_id="i").join(), Member(group, "b").join()
+    settle(a, b)
+    again = Member(group, "a", instance_id="i").join()
+    assert (again.epoch, again.assigned) == (a.epoch, a.assigned)
+
+
+def test_a_partition_that_a_member_gave_up_comes_back_at_once_if_it_is_to_own_it_again(group: GroupUnderTest) -> None:
+    a = Member(group, "a").join()
+    a.take_over()
+    b = Member(group, "b").join()
+    a.heartbeat()
+    a.revoke()
+    group.accepted(heartbeat("b", -1))
+    a.heartbeat(topic_partitions=owned_structs(a.owned))
+    assert sizes(a) == [4]
+    assert group.group.state == "Stable"
+    assert b.epoch == 2
+
+
+def test_a_member_that_has_still_more_to_give_up_stays_at_its_epoch(topics: FakeTopics, group: GroupUnderTest) -> None:
+    topics.grow("t", 6)
+    a = Member(group, "a").join()
+    a.take_over()
+    Member(group, "b").join()
+    a.heartbeat()
+    Member(group, "c").join()
+    assert a.keep_up().epoch == 1
+    assert group.group.durable.members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert a.keep_up().epoch == 3
+
+
+def test_a_topic_that_a_member_leaves_is_not_assigned_to_it_while_it_gives_up_others(topics: FakeTopics) -> None:
+    left = topics.create("u", 2)
+    group = GroupUnderTest(topics)
+    a = Member(group, "a", ["t", "u"], server_assignor="range").join()
+    a.take_over()
+    Member(group, "b", ["t", "u"], server_assignor="range").join()
+    a.heartbeat()
+    assert a.assigned.keys() == {topics.id_of("t"), left}
+    a.heartbeat(subscribed_topic_names=["t"])
+    assert a.assigned.keys() == {topics.id_of("t")}
+    assert group.group.durable.members["a"].pending_revocation[left] == frozenset({0, 1})
+    assert a.keep_up().epoch == 3
+
+
+def test_a_member_is_described_with_what_it_has_still_to_give_up(group: GroupUnderTest) -> None:
+    a = Member(group, "a").join()
+    a.take_over()
+    Member(group, "b").join()
+    a.heartbeat()
+    (described,) = [member for member in group.group.describe().members if member.member_id == "a"]
+    assert [topic.partitions for topic in described.assignment.topic_partitions] == [[0, 1, 2, 3]]
+    assert [topic.partitions for topic in described.target_assignment.topic_partitions] == [[0, 1]]
+
+
+@pytest.mark.parametrize("how", ["leaves", "is fenced"])
+def test_a_group_without_members_has_a_target_of_its_last_epoch(group: GroupUnderTest, how: str) -> None:
+    Member(group, "a").join()
+    if how == "leaves":
+        group.accepted(heartbeat("a", -1))
+    else:
+        group.pass_time(SESSION_MS)
+    group.restart()
+    described = group.group.describe()
+    assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Empty", 2, 2)
+    assert sizes(Member(group, "b").join()) == [4]
+
+
 def test_a_state_of_a_later_kafka_fences_a_member_until_it_owns_nothing(group: GroupUnderTest) -> None:
     a = Member(group, "a").join()
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id="a")

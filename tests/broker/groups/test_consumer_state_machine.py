@@ -271,6 +271,16 @@ class ConsumerGroups(RuleBasedStateMachine):
         if client.is_alive:
             client.say_into_the_void()
 
+    @rule(client=clients)
+    def give_up_all_and_join_again(self, client: Client) -> None:
+        if not client.is_alive or isinstance(client, ClassicClient):
+            return
+        known = self.group.group.durable.member_of_instance(client.fields.get("instance_id"))
+        if known is not None and known.member_id != client.member_id and known.member_epoch != -2:
+            return  # another process has its instance id
+        client.owned, client.missed_an_answer = {}, False
+        client.join()
+
     @rule(client=clients, subscription=subscriptions)
     def subscribe_to_something_else(self, client: Client, subscription: dict[str, object]) -> None:
         if client.is_alive and not isinstance(client, ClassicClient):

@@ -268,6 +268,37 @@ def test_a_static_member_that_comes_back_in_the_classic_protocol_downgrades_with
     assert decode_assignment(synced.assignment).assigned_partitions[0].partitions == [0, 1, 2, 3]
 
 
+def test_a_downgrade_with_a_new_subscription_begins_with_a_rebalance(topics: FakeTopics) -> None:
+    topics.create("u", 2)
+    under_test, classic = migrating(topics)
+    Member(under_test, "n", instance_id="i").join()
+    joining = join("", subscription(topics=("t", "u")), group_instance_id="i")
+    assert reply(under_test.group.join(joining, 9, CALLER, "w", NOW)).error_code == ErrorCode.NONE
+    group, _ = downgrade(under_test.group, NOW)
+    assert group.state == "PreparingRebalance"
+    assert classic.member_id in group.members
+
+
+def test_an_expression_ends_with_the_static_member_that_comes_back_in_the_classic_protocol(topics: FakeTopics) -> None:
+    under_test = GroupUnderTest(topics)
+    Member(under_test, "n", instance_id="i", topics=None, subscribed_topic_regex="t.*").join()
+    Member(under_test, "o").join()
+    topics.create("t2", 1)
+    effects = under_test.group.join(join("", group_instance_id="i"), 9, CALLER, "w", NOW)
+    member = under_test.group.durable.members[reply(effects).member_id]
+    assert (member.subscribed_topic_regex, member.subscribed_topic_names) == ("", frozenset({"t"}))
+    assert not under_test.group.durable.subscriptions.resolved
+    assert under_test.group.durable.group_epoch == 3
+
+
+def test_no_classic_member_joins_a_consumer_group_where_migration_is_disabled(topics: FakeTopics) -> None:
+    under_test = GroupUnderTest(topics, GroupSettings(consumer_migration_policy="disabled"))
+    Member(under_test, "n").join()
+    effects = under_test.group.join(join("", group_instance_id="i"), 9, CALLER, "w", NOW)
+    assert reply(effects).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert not effects.records
+
+
 def test_a_static_classic_member_that_comes_back_in_the_new_protocol_keeps_its_partitions(topics: FakeTopics) -> None:
     under_test = GroupUnderTest(topics)
     classic = Classic(under_test.settings, group_instance_id="i")
@@ -284,7 +315,7 @@ def test_a_static_classic_member_that_comes_back_in_the_new_protocol_keeps_its_p
     [
         (join("", protocol_type="connect"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         (join("", protocols=[]), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        (join("known", b"\x00"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (join("known", b"\x00"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         (join("known", subscription() + bytes(1 << 20)), ErrorCode.UNKNOWN_SERVER_ERROR),
         (join("known", group_instance_id="nobody"), ErrorCode.UNKNOWN_MEMBER_ID),
         (join(""), ErrorCode.MEMBER_ID_REQUIRED),

@@ -1,4 +1,4 @@
-"""Ottla lives the same life as Apache Kafka 4.1 did, and gives the same answers and writes the same records."""
+"""Ottla lives the same life as Apache Kafka 4.4 did, and gives the same answers and writes the same records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from uuid import UUID
 
 import pytest
 from kit.exchange import Exchange, make_topic
-from kit.group_scenario import GROWN_ORDERS, TOPICS, RawRecord, Step, load, plain, play
+from kit.group_scenario import (
+    GROWN_ORDERS,
+    KAFKA_FIRST_EPOCH,
+    OTTLA_FIRST_EPOCH,
+    TOPICS,
+    RawRecord,
+    Step,
+    load,
+    plain,
+    play,
+)
 from kit.nodes import start_node
 
 from ottla.broker.groups.metadata_hash import hash_of_topic, hash_of_topics
@@ -19,6 +29,8 @@ from ottla.protocol.stored.group import ConsumerGroupMetadataValue, decode_group
 
 class OttlaStage:
     """A node without sockets."""
+
+    first_epoch = OTTLA_FIRST_EPOCH
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -61,12 +73,13 @@ def ottla() -> tuple[list[Step], dict[str, UUID]]:
     return play(stage), stage.topic_ids
 
 
-KAFKA_STEPS, KAFKA_TOPIC_IDS = load("4.1.0")
+KAFKA_STEPS, KAFKA_TOPIC_IDS = load("4.4.0")
+KAFKAS = plain(KAFKA_STEPS, KAFKA_TOPIC_IDS, first_epoch=KAFKA_FIRST_EPOCH)
 
 
 @pytest.mark.parametrize("number", range(len(KAFKA_STEPS)), ids=[step.label for step in KAFKA_STEPS])
 def test_answers_and_records_are_those_of_kafka(number: int, ottla: tuple[list[Step], dict[str, UUID]]) -> None:
-    assert plain(*ottla)[number] == plain(KAFKA_STEPS, KAFKA_TOPIC_IDS)[number]
+    assert plain(*ottla)[number] == KAFKAS[number]
 
 
 def test_the_hash_of_topics_is_kafkas_own() -> None:

@@ -205,7 +205,11 @@ def test_a_members_record_is_byte_for_byte_that_of_kafka(key: bytes, value: byte
     read_key, read = decode_group_record(key, value)
     assert isinstance(read, ConsumerGroupCurrentMemberAssignmentValue)
     for listed in (read.assigned_partitions, read.partitions_pending_revocation):
-        listed.sort(key=lambda topic: topic.topic_id)  # Kafka's order is that of a hash map
+        listed.sort(key=lambda topic: topic.topic_id)  # Kafka's order is that of hash maps
+        for topic in listed:
+            assert topic.assignment_epochs is not None
+            in_pairs = sorted(zip(topic.partitions, topic.assignment_epochs, strict=True))
+            topic.partitions, topic.assignment_epochs = map(list, zip(*in_pairs, strict=True))
     in_order = encode_group_value(read)
     assert len(in_order) == len(value)
     written = ConsumerMember("m").with_current_assignment(read).current_assignment_value()

@@ -53,6 +53,7 @@ def with_settings(topics: FakeTopics, **fields: Any) -> ShareGroupUnderTest:
     ("fields", "words"),
     [
         ({"member_id": " "}, "MemberId can't be empty."),
+        ({"member_id": "m" * 37}, "MemberId has 37 characters, at most 36 are allowed."),
         ({"group_id": ""}, "GroupId can't be empty."),
         ({"rack_id": " "}, "RackId can't be empty."),
         ({"subscribed_topic_names": None}, "SubscribedTopicNames must be set in first request."),
@@ -63,6 +64,7 @@ def with_settings(topics: FakeTopics, **fields: Any) -> ShareGroupUnderTest:
 def test_a_heartbeat_that_cannot_be_is_refused(fields: dict[str, Any], words: str) -> None:
     usual = {"group_id": GROUP, "member_id": "a", "member_epoch": 0, "subscribed_topic_names": ["t"], "rack_id": "r"}
     check_share_heartbeat(ShareGroupHeartbeatRequest(**usual))
+    check_share_heartbeat(ShareGroupHeartbeatRequest(**{**usual, "member_id": "m" * 36}))
     with pytest.raises(KafkaError) as refused:
         check_share_heartbeat(ShareGroupHeartbeatRequest(**{**usual, **fields}))
     assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_REQUEST, words)
@@ -137,6 +139,13 @@ def test_a_member_leaves_and_the_others_get_its_partitions(group: ShareGroupUnde
     assert (b.heartbeat().size, b.epoch) == (4, 3)
     assert group.refused(heartbeat("a", a.epoch)) is ErrorCode.UNKNOWN_MEMBER_ID
     assert group.refused(heartbeat("a", -1)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_without_members_has_a_target_of_its_last_epoch(group: ShareGroupUnderTest) -> None:
+    ShareMemberClient(group, "a").join()
+    group.ask(heartbeat("a", -1))
+    described = group.group.describe()
+    assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Empty", 2, 2)
 
 
 def test_the_last_member_leaves_an_empty_group_whose_epochs_go_on(group: ShareGroupUnderTest) -> None:

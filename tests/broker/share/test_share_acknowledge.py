@@ -193,10 +193,16 @@ def test_without_a_session_nothing_is_acknowledged(broker: ShareNode, reader: Re
     assert refused(lambda: reader.acknowledge((0, 0, [ACCEPT]))) is ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-@pytest.mark.parametrize(("group", "member_id"), [("", "a"), ("g", "")])
+@pytest.mark.parametrize(("group", "member_id"), [("", "a"), ("g", ""), ("g", "m" * 37)])
 def test_group_and_member_are_needed(reader: Reader, group: str, member_id: str) -> None:
     reader.group, reader.member_id = group, member_id
     assert refused(lambda: reader.acknowledge((0, 0, [ACCEPT]))) is ErrorCode.INVALID_REQUEST
+    assert refused(lambda: reader.answer(reader.begin_fetch())) is ErrorCode.INVALID_REQUEST
+
+
+def test_the_longest_member_id_is_good(reader: Reader) -> None:
+    reader.member_id = "m" * 36
+    assert refused(lambda: reader.acknowledge((0, 0, [ACCEPT]))) is ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
 def test_the_final_epoch_acknowledges_and_releases_the_rest(broker: ShareNode, reader: Reader) -> None:
