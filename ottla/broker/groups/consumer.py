@@ -10,8 +10,8 @@ This file, `consumer_heartbeats.py` and `classic_in_consumer.py` are one class i
 functions of the other two are long methods of `ConsumerGroup`, and take it as a parameter.
 
 Durable state is `durable`; sessions and connections are soft. The behaviour, the codes and the records are those of
-Kafka 4.1's `GroupMetadataManager` and `ConsumerGroup`, with three exceptions: expressions (`consumer_step.py`), the
-early removal of members whose connection breaks, and late commits, which are Kafka 4.3's (`assignment_epochs.py`).
+Kafka 4.4's `GroupMetadataManager` and `ConsumerGroup`, with exceptions: expressions (`consumer_step.py`), targets that
+are computed immediately, and the early removal of members whose connection breaks.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A heartbeat is either refused before anything is written, or completed. What the
 last sent may differ: an answer has the assignment when the member joins, when it sends all of its fields, and when the
 assignment changes.
 
-Source: `consumerGroupHeartbeat` and `consumerGroupLeave` of Kafka 4.1's `GroupMetadataManager`.
+Source: `consumerGroupHeartbeat` and `consumerGroupLeave` of Kafka 4.3's `GroupMetadataManager`.
 """
 
 from __future__ import annotations
