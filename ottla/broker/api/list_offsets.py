@@ -147,6 +147,10 @@ def _look_up(
         return
 
     def visible(error: BaseException | None) -> None:
+        if isinstance(error, KafkaError):  # the topic was deleted meanwhile: what is visible is not all that it has
+            answer.error_code = error.code
+            done()
+            return
         # Records that are visible stay visible after a failure of the disk: answer from them.
         try:
             _answer_visible(partition, timestamp, answer, committed_only=committed_only)
@@ -175,6 +179,10 @@ def _look_up_segments(
     partition.settle()
 
     def visible(error: BaseException | None) -> None:
+        if isinstance(error, KafkaError):
+            answer.error_code = error.code
+            done()
+            return
         try:
             answer.old_style_offsets = offsets_before(
                 partition.log,

@@ -310,6 +310,25 @@ def test_who_waits_for_a_sync_that_could_not_begin_hears_of_the_deletion_of_the_
     assert node.services.log_manager.directories[0].is_online
 
 
+@pytest.mark.parametrize("version", [0, 7])
+def test_a_look_up_that_waits_for_a_sync_is_refused_when_the_topic_is_deleted(version: int) -> None:
+    """The end that is visible, 0, would say that the log is empty."""
+    node, files, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    client = Exchange(node)
+    client.send(produce_request("t", batch(), acks=0), 9)
+    client.send(latest("t"), version)
+    node.services.turn.end()
+    files.fail("sync_directory", "*/t-0", errno.EMFILE, times=None)
+    node.settle()
+    assert client.replies() == []
+    node.services.catalog.delete_topics(["t"], lambda _: None)
+    node.settle()
+    answer = client.reply()
+    assert isinstance(answer, ListOffsetsResponse)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def test_a_topic_that_is_deleted_while_a_sync_of_it_cannot_begin_is_gone_when_that_has_ended() -> None:
     """The sync is still under way when the deletion comes to the log, which waits for its end."""
     node, files, _ = start_node(ottla_acks_all="sync")
