@@ -103,7 +103,10 @@ class MemoryReserve:
 
     def on_unraisable(self, unraisable: Any) -> None:
         """`sys.unraisablehook`: what a callback of the loop's C code raised."""
-        if unraisable.exc_type is MemoryError:  # nothing here that needs memory
-            self.let_go()
-            return
-        sys.__unraisablehook__(unraisable)
+        try:
+            if unraisable.exc_type is not MemoryError:  # an OSError of the system, for example
+                sys.__unraisablehook__(unraisable)
+                return
+        except MemoryError:
+            pass  # the message needs memory, too
+        self.let_go()

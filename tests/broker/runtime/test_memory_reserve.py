@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import mmap
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -89,4 +90,22 @@ def test_a_loop_that_has_no_memory_to_log_an_error_does_not_end() -> None:
 def test_what_c_code_cannot_raise_lets_it_go() -> None:
     shell = Shell()
     shell.reserve.on_unraisable(SimpleNamespace(exc_type=MemoryError))
+    assert not shell.reserve.is_held
+
+
+def test_an_error_of_c_code_for_whose_message_there_is_no_memory_lets_it_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the loop would meet the same error again and again, without any memory to end it."""
+    shell = Shell()
+    messages: list[type] = []
+
+    def write(unraisable: SimpleNamespace) -> None:
+        messages.append(unraisable.exc_type)
+        if len(messages) == 2:
+            raise MemoryError
+
+    monkeypatch.setattr(sys, "__unraisablehook__", write)
+    shell.reserve.on_unraisable(SimpleNamespace(exc_type=OSError))
+    assert shell.reserve.is_held
+    shell.reserve.on_unraisable(SimpleNamespace(exc_type=OSError))
+    assert messages == [OSError, OSError]
     assert not shell.reserve.is_held
