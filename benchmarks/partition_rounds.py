@@ -42,7 +42,7 @@ TIME, CPU = "p50", "cpu_us"
 AT_MOST = {
     (64, TIME): at_most(2.2),
     (200, TIME): at_most(2.2),
-    (16, CPU): at_most(2.3, wanted=1.8),
+    (16, CPU): at_most(1.8),
     (64, CPU): at_most(1.8),
     (200, CPU): at_most(1.8),
 }
