@@ -112,6 +112,7 @@ class Journal:
         self._settings = settings
         self._open_log = open_log
         self._appended: list[MetadataRecord] = []
+        self._has_discarded_deletion = False
         self._last_timestamp = 0
         self._quorum_epoch = 0
         self._bytes_since_snapshot = 0
@@ -203,7 +204,11 @@ class Journal:
         self._records_since_snapshot += len(records)
 
     def discard(self) -> None:
-        """Drop appended records that could not be synced. The log has failed and accepts nothing more."""
+        """Drop appended records that could not be synced. The log has failed and accepts nothing more.
+
+        The next start may find them nevertheless.
+        """
+        self._has_discarded_deletion = self.has_unsynced_deletion
         self._appended = []
 
     @property
@@ -213,8 +218,8 @@ class Journal:
 
     @property
     def has_unsynced_deletion(self) -> bool:
-        """Whether that change removes topics."""
-        return any(isinstance(record, RemoveTopicRecord) for record in self._appended)
+        """Whether that change, or one whose sync has failed, removes topics."""
+        return self._has_discarded_deletion or any(isinstance(record, RemoveTopicRecord) for record in self._appended)
 
     @property
     def snapshot_is_due(self) -> bool:

@@ -7,6 +7,7 @@ disk keeps what it likes of what was not synced.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import random
 from collections.abc import Callable
@@ -304,6 +305,23 @@ def test_a_deletion_that_begins_as_the_broker_stops_is_finished_by_the_next_star
     assert strays(files) == []
     assert "old" not in node.services.catalog.topics
     assert_settled(node, files, clock)
+
+
+def test_a_deletion_whose_sync_failed_is_finished_by_the_next_start() -> None:
+    """It was refused, and its record may be on disk nevertheless. The other log directory stops in good order."""
+    other = Path("/other")
+    keys: dict[str, object] = {"log_dirs": f"{DATA},{other}"}
+    node, files, clock = prepared(**keys)
+    files.fail("fdatasync", "*/__cluster_metadata-0/*", errno.EIO)
+    delete(node)
+    assert node.services.log_manager.directories[0].is_offline
+    node.stop()
+    files.heal()
+    assert names_of(files, place=other)
+    node = start(files, clock, **keys)
+    assert "old" not in node.services.catalog.topics
+    assert strays(files, other) == []
+    assert not [name for name in names_of(files, place=other) if not name.endswith("-delete")]
 
 
 def test_a_finished_deletion_is_one_line_and_goes_after_the_usual_delay(caplog: pytest.LogCaptureFixture) -> None:
