@@ -103,7 +103,7 @@ def test_a_forked_broker_is_a_process_with_the_threads_and_files_of_a_started_on
     seen = []
     for name, forks in (("started", None), ("forked", Forks(*IMPORTS))):
         broker = BrokerProcess(tmp_path / name)
-        broker.all_forks = forks  # type: ignore[misc]  # of this one
+        broker.all_forks = forks  # type: ignore[misc]  # a ClassVar, which only this broker is to have otherwise
         with broker:
             home = Path(f"/proc/{broker.pid}")
             files = sorted(os.readlink(one).split(":")[0].split("/")[0:2] for one in (home / "fd").iterdir())

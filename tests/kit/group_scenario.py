@@ -142,7 +142,7 @@ class Play:
         self.join(group, "a joins and owns all", "a", ["orders"])
         self.join(group, "b joins and waits", "b", ["orders"])
         self.describe(group)
-        self.beat(group, "a is told to give up half", "a", 1)
+        self.beat(group, "a has to give up half", "a", 1)
         self.beat(group, "a still owns all", "a", 1, topic_partitions=self.owns("orders", 0, 1, 2, 3, 4, 5))
         self.beat(group, "b waits", "b", 2)
         self.beat(group, "a gave up half", "a", 1, topic_partitions=self.owns("orders", 0, 1, 2))
@@ -185,7 +185,7 @@ class Play:
         self.join(group, "a joins", "a", ["orders"])
         self.join(group, "a joins again in its first epoch", "a", ["orders"])
         self.join(group, "b joins", "b", ["orders"])
-        self.beat(group, "a is told to give up half", "a", 1)
+        self.beat(group, "a has to give up half", "a", 1)
         self.join(group, "a joins again, and gave up all", "a", ["orders"])
         self.beat(group, "b owns half", "b", 2)
         self.join(group, "a joins again in a later epoch", "a", ["orders"])
@@ -198,11 +198,11 @@ class Play:
         group = "reconsidered"
         self.join(group, "a joins", "a", ["orders"])
         self.join(group, "b joins", "b", ["orders"])
-        self.beat(group, "a is told to give up half", "a", 1)
+        self.beat(group, "a has to give up half", "a", 1)
         self.join(group, "c joins", "c", ["orders"])
         self.beat(group, "a still owns all", "a", 1, topic_partitions=self.owns("orders", 0, 1, 2, 3, 4, 5))
         self.beat(
-            group, "a gave up half, and is told to give up more", "a", 1, topic_partitions=self.owns("orders", 0, 1, 2)
+            group, "a gave up half, and has to give up more", "a", 1, topic_partitions=self.owns("orders", 0, 1, 2)
         )
         self.describe(group)
         self.beat(group, "b leaves", "b", -1)
@@ -214,7 +214,7 @@ class Play:
         group = "unsubscribed"
         self.join(group, "a joins", "a", ["orders", "payments"], server_assignor="range")
         self.join(group, "b joins", "b", ["orders", "payments"], server_assignor="range")
-        self.beat(group, "a is told to give up half", "a", 1)
+        self.beat(group, "a has to give up half", "a", 1)
         self.beat(group, "a leaves a topic, and has given up nothing", "a", 1, subscribed_topic_names=["orders"])
         self.describe(group)
         self.beat(group, "a gave up half, and the topic", "a", 1, topic_partitions=self.owns("orders", 0, 1, 2))
@@ -227,7 +227,7 @@ class Play:
         group = "three"
         for name in "abc":
             self.join(group, f"{name} joins", name, ["orders"])
-        self.beat(group, "a is told to give up", "a", 1)
+        self.beat(group, "a has to give up", "a", 1)
         self.beat(group, "a gave up", "a", 1, topic_partitions=self.owns("orders", 0, 1))
         self.beat(group, "b owns nothing yet", "b", 2)
         self.beat(group, "c owns nothing yet", "c", 3)
@@ -323,12 +323,12 @@ class Play:
 
     def migration(self) -> None:
         group = "migrated"
-        member_id = self._classic_join(group, "the classic member is told its id", "", 9).member_id
+        member_id = self._classic_join(group, "the classic member gets its id", "", 9).member_id
         self._classic_join(group, "the classic member joins", member_id, 9)
         self._sync(group, "the classic member brings its assignment", member_id, 1, {"orders": list(range(6))})
         self.join(group, "n upgrades the group", "n", ["orders"])
         self.describe(group)
-        self._classic_beat(group, "the classic member is told to join", member_id, 1)
+        self._classic_beat(group, "the classic member has to join", member_id, 1)
         self._classic_join(group, "the classic member owns all, and is to give up half", member_id, 9, owned=range(6))
         self._sync(group, "the classic member fetches its half", member_id, 1, {})
         self._classic_beat(group, "the classic member is to come again when it has given up", member_id, 1)
@@ -341,7 +341,7 @@ class Play:
         self._classic_join(group, "another protocol", member_id, 9, name="sticky")
         self.describe(group)
         self.beat(group, "n leaves, which downgrades the group", "n", -1)
-        self._classic_beat(group, "the classic member is told to join the classic group", member_id, 2)
+        self._classic_beat(group, "the classic member has to join the classic group", member_id, 2)
         self.ask(f"{group}: the classic member leaves", self._leave(group, member_id), 5)
 
     def emptied(self) -> None:

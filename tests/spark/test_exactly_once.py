@@ -99,7 +99,7 @@ def chunk_by_chunk() -> type[Any]:
 
             usual, rows.CHUNK_BYTES = rows.CHUNK_BYTES, 1
             try:
-                written: Written = super().write(iterator)  # type: ignore[misc]  # the writer comes after it
+                written: Written = super().write(iterator)  # type: ignore[misc]  # the base class is the next one
             finally:
                 rows.CHUNK_BYTES = usual  # the worker has other tasks
             return written
@@ -110,10 +110,11 @@ def chunk_by_chunk() -> type[Any]:
 def register_writing_by(way: type[Any], format_name: str, sink: Sink) -> None:
     """A format whose writers are of this class, too."""
 
-    class Batch(way, BatchWriter):  # type: ignore[misc,valid-type]
+    # mypy does not know a base class that is an argument.
+    class Batch(way, BatchWriter):  # type: ignore[misc,valid-type]  # see above
         pass
 
-    class Stream(way, StreamWriter):  # type: ignore[misc,valid-type]
+    class Stream(way, StreamWriter):  # type: ignore[misc,valid-type]  # see above
         pass
 
     class Source(OttlaDataSource):
@@ -126,7 +127,7 @@ def register_writing_by(way: type[Any], format_name: str, sink: Sink) -> None:
             writer.__class__ = Batch
             return writer
 
-        def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
+        def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802  # overrides Spark's method
             writer = super().streamWriter(schema, overwrite)
             writer.__class__ = Stream
             return writer
@@ -149,7 +150,7 @@ def register_dying(sink: Sink, format_name: str, *, is_committed: bool, times: i
             with contextlib.suppress(FileExistsError), open(directory / f"killed-{number}", "x"):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    class Dying(chunk_by_chunk()):  # type: ignore[misc]
+    class Dying(chunk_by_chunk()):  # type: ignore[misc]  # mypy does not know a base class that a call returns
         def write(self, iterator: Iterator[Any]) -> Written:
             written = super().write(iterator if is_committed else self.dying(iterator))
             die()
