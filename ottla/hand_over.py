@@ -12,8 +12,10 @@ after the broker has stopped, and must not write into a file that was opened mea
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -63,10 +65,35 @@ class HandOver(Generic[T]):
 class Posts(HandOver[Callable[[], object]]):
     """Callbacks for a loop's thread, from any thread. The loop calls `run` whenever `descriptor` is readable."""
 
-    __slots__ = ()
+    __slots__ = ("will_run_ahead",)
+    _of_threads = threading.local()
 
     def __init__(self) -> None:
         super().__init__(waits=False)
+        self.will_run_ahead = False
+        """Whether the loop's thread is about to call `run_ahead`, so that nothing has to wake it.
+
+        It resets this before it looks at the queue, and other threads read it after they have queued a callback: with
+        the interpreter lock, no callback is overlooked.
+        """
+
+    def put(self, thing: Callable[[], object]) -> None:
+        """As `HandOver.put`; the loop is woken unless it `will_run_ahead`."""
+        try:
+            self._things.append(thing)
+        finally:
+            if not self.will_run_ahead:
+                os.eventfd_write(self._descriptor, 1)
+
+    @classmethod
+    def of_this_thread(cls) -> Posts | None:
+        """Return the callbacks that other threads queue for the loop of this thread; None if there are none."""
+        found: Posts | None = getattr(cls._of_threads, "posts", None)
+        return found
+
+    def belong_to_this_thread(self) -> None:
+        """Let `of_this_thread` return this object; the loop's thread calls it."""
+        self._of_threads.posts = self
 
     @property
     def descriptor(self) -> int:
@@ -86,3 +113,24 @@ class Posts(HandOver[Callable[[], object]]):
             except BaseException:
                 os.eventfd_write(self._descriptor, 1)
                 raise
+
+    def run_ahead(self) -> None:
+        """Run the callbacks that are queued by now, at the end of another callback of the loop.
+
+        A thread that the loop has just woken has often queued its next callback, which then need not wait until the
+        loop looks at its descriptors. An exception is raised by `run`, in the loop's next call. The caller sets
+        `will_run_ahead` before, and calls this whatever happens.
+        """
+        self.will_run_ahead = False
+        steps = self._things
+        for _ in range(len(steps)):
+            try:
+                steps.popleft()()
+            except BaseException as failed:
+                steps.appendleft(partial(_raise, failed))
+                os.eventfd_write(self._descriptor, 1)
+                return
+
+
+def _raise(failed: BaseException) -> None:
+    raise failed

@@ -149,6 +149,62 @@ def test_a_step_that_fails_is_reported_and_keeps_no_other_one_back(error: BaseEx
     assert ran == [1]
 
 
+def test_steps_are_run_ahead_once_and_the_loop_has_nothing_left() -> None:
+    posts, ran = Posts(), list[int]()
+    for step in range(3):
+        posts.put(lambda step=step: ran.append(step))  # type: ignore[misc]  # a default binds it
+    posts.run_ahead()
+    assert ran == [0, 1, 2]
+    assert is_readable(posts.descriptor)
+    posts.run()
+    assert ran == [0, 1, 2]
+    assert not is_readable(posts.descriptor)
+
+
+def test_a_step_that_another_one_posts_is_not_run_ahead() -> None:
+    posts, ran = Posts(), list[int]()
+    posts.put(lambda: posts.put(lambda: ran.append(1)))
+    posts.run_ahead()
+    assert ran == []
+    posts.run()
+    assert ran == [1]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), SystemExit(1)], ids=repr)
+def test_a_step_that_fails_ahead_is_reported_by_the_loop_before_the_next_one(error: BaseException) -> None:
+    posts, ran = Posts(), list[int]()
+
+    def fail() -> None:
+        raise error
+
+    steps: list[Callable[[], None]] = [lambda: ran.append(0), fail, lambda: ran.append(1)]
+    for step in steps:
+        posts.put(step)
+    posts.run_ahead()
+    assert ran == [0]
+    with pytest.raises(type(error)):
+        posts.run()
+    assert ran == [0]
+    assert is_readable(posts.descriptor)
+    posts.run()
+    assert ran == [0, 1]
+
+
+def test_each_thread_finds_the_posts_of_its_own_loop() -> None:
+    posts, found = Posts(), list[Posts | None]()
+
+    def look() -> None:
+        found.append(Posts.of_this_thread())
+        posts.belong_to_this_thread()
+        found.append(Posts.of_this_thread())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [None, posts]
+    assert Posts.of_this_thread() is None
+
+
 def test_a_descriptor_is_open_for_as_long_as_somebody_may_give_something() -> None:
     """A thread that the disk holds gives back its round after the stop: not into another file of that number."""
     posts = Posts()

@@ -10,8 +10,9 @@ import asyncio
 from typing import Generic, Protocol, TypeVar
 
 from ottla.client.errors import KafkaError
-from ottla.client_core.exchange import Answer
+from ottla.client_core.exchange import Answer, InFlight
 from ottla.protocol.message import Response
+from ottla.protocol.types import Buffer
 
 R = TypeVar("R", bound=Response)
 
@@ -26,6 +27,20 @@ class Awaited(Protocol):
 
     def fail(self, error: KafkaError) -> None:
         """Note that no answer will come. The connection is ending: send nothing in this step."""
+
+
+class AloneInFlight(InFlight[Awaited]):
+    """A request that is the only one in flight on its connection: the bytes that come next are its answer."""
+
+    __slots__ = ()
+
+    def foresee(self) -> None:
+        """Prepare `take_received`, while the broker works."""
+        raise NotImplementedError
+
+    def take_received(self, received: Buffer, count: int) -> bool:
+        """Process the answer from `count` received bytes if they are exactly the usual one; return whether they are."""
+        raise NotImplementedError
 
 
 class AwaitedFuture(Generic[R]):

@@ -23,7 +23,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
-from ottla.client.awaited import Awaited, AwaitedFuture, fail
+from ottla.client.awaited import AloneInFlight, Awaited, AwaitedFuture, fail
 from ottla.client.errors import (
     AuthenticationFailed,
     ClientFailed,
@@ -39,6 +39,7 @@ from ottla.client_core.frames import FrameReader, SpeaksTls
 from ottla.client_core.handshake import HandshakeRefused, LoginRefused, Place
 from ottla.client_core.sasl import Login
 from ottla.client_core.versions import ANY_VERSION, NoCommonVersion, newest_common
+from ottla.hand_over import Posts
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.framing import SIZE_BYTES
@@ -109,6 +110,8 @@ class Connection(asyncio.BufferedProtocol):
         self._login_timer: asyncio.TimerHandle | None = None
         self._login_task: asyncio.Task[None] | None = None
         frames = FrameReader(options.receive_message_max_bytes)
+        self._posts = Posts.of_this_thread()
+        self._whole_head = frames.whole_head
         self.get_buffer = frames.buffer  # type: ignore[method-assign]  # asked by asyncio where the next bytes go
         self._exchange: Exchange[Awaited] = Exchange(
             options.client_id,
@@ -116,10 +119,14 @@ class Connection(asyncio.BufferedProtocol):
             handshake_of(login, place),
             handshake_timeout_s=options.socket_connection_setup_timeout_ms / 1000,
         )
+        self.frame_template = self._exchange.frame_template
+        """Frames a request for `write_now`; a method of the exchange, since it takes no more than that."""
         self._agreed: dict[tuple[type[Request], int], int] = {}
         """What `version_for` has found; another log-in does not change it."""
         self._metrics = metrics or ConnectionMetrics(self._loop.time())
         self._used_at = self._loop.time()
+        self._alone: AloneInFlight | None = None
+        """The request of `expect` whose answer must be what is received next."""
         self._idle_timer: asyncio.TimerHandle | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._deadline_at = 0.0
@@ -190,10 +197,31 @@ class Connection(asyncio.BufferedProtocol):
         if len(buffers) == 1 and self._transport is not None:  # as `_write`, for what nearly every request is
             data = buffers[0]
             self._transport.write(data)
-            self._used_at = now = request.sent_at
-            self._metrics.sent_bytes.add(len(data), now)
+            self._note_sent(len(data), request.sent_at)
         elif buffers:  # else the request waits for the end of a log-in
             self._write(buffers, request.sent_at)
+        if self._deadline_timer is None or request.deadline < self._deadline_at:
+            self._watch_deadline(request.deadline)
+
+    def is_clear(self) -> bool:
+        """Whether a request would leave immediately: every request is answered, so nothing waits in the transport."""
+        return self.is_open and self.is_writable and not self._exchange.in_flight
+
+    def write_now(self, buffers: list[Buffer], now: float) -> None:
+        """Write a request of `frame_template` while the connection `is_clear`; pass it to `expect` in the same step.
+
+        The socket gets it at once, so that the broker works while this step continues.
+        """
+        if len(buffers) == 1 and self._transport is not None:  # as `_write`, for what nearly every request is
+            self._transport.write(buffers[0])
+            self._note_sent(len(buffers[0]), now)
+        else:
+            self._write(buffers, now)
+
+    def expect(self, request: AloneInFlight) -> None:
+        """Wait for the answer to a request of `write_now`."""
+        self._exchange.in_flight[request.correlation_id] = self._alone = request
+        request.foresee()
         if self._deadline_timer is None or request.deadline < self._deadline_at:
             self._watch_deadline(request.deadline)
 
@@ -219,8 +247,11 @@ class Connection(asyncio.BufferedProtocol):
         if transport.is_closing():
             return  # it is lost, and `connection_lost` comes: `writelines` of asyncio would fail (CPython #136234)
         transport.writelines(buffers)
+        self._note_sent(sum(map(len, buffers)), now)
+
+    def _note_sent(self, size_bytes: int, now: float) -> None:
         self._used_at = now
-        self._metrics.sent_bytes.add(sum(map(len, buffers)), now)
+        self._metrics.sent_bytes.add(size_bytes, now)
 
     def _watch_deadline(self, deadline: float) -> None:
         """Have the timer go off at the earliest deadline; one timer serves all requests."""
@@ -392,10 +423,14 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_open:
             return
         now = self._loop.time()
+        alone = self._alone
+        if alone is not None:
+            self._alone = None
+            if self._take_alone(alone, nbytes, now):
+                return
         try:
             for answer in self._exchange.receive(nbytes, now):
                 request, data, _ = answer
-                self._metrics.answers.add(now, SIZE_BYTES + len(data), (now - request.sent_at) * 1000)
                 awaited = request.context
                 if awaited is not None:
                     self._has_answered = True
@@ -408,6 +443,7 @@ class Connection(asyncio.BufferedProtocol):
                     except Exception as bug:  # the caller that awaits this answer must get it
                         awaited.fail(ClientFailed(bug))
                         raise
+                self._metrics.answers.add(now, SIZE_BYTES + len(data), (now - request.sent_at) * 1000)
             if self._is_settling:
                 self._has_received = True
                 self._continue_handshake()
@@ -424,6 +460,24 @@ class Connection(asyncio.BufferedProtocol):
             self._end_refused(KafkaError(refused.code, f"{self.address} refused {refused.step}: {refused.reason}"))
         except Exception as bug:  # whatever it is, requests that wait must get it
             self._end_failed(bug)
+
+    def _take_alone(self, alone: AloneInFlight, nbytes: int, now: float) -> bool:
+        """Process received bytes if they are exactly the usual answer to the only request; return whether they are."""
+        posts = self._posts
+        if posts is None:
+            if not alone.take_received(self._whole_head, nbytes):
+                return False
+            del self._exchange.in_flight[alone.correlation_id]
+        else:
+            posts.will_run_ahead = True
+            try:
+                if not alone.take_received(self._whole_head, nbytes):
+                    return False
+                del self._exchange.in_flight[alone.correlation_id]
+            finally:
+                posts.run_ahead()  # perhaps the next record of the thread that waited for this answer
+        self._metrics.answers.add(now, nbytes, (now - alone.sent_at) * 1000)
+        return True
 
     def _end_refused(self, refusal: KafkaError) -> None:
         if self.ready.done():

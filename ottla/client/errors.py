@@ -104,7 +104,7 @@ class ClientFailed(KafkaError):
     A producer whose `send` raises this sends nothing more. Close it, and create another one.
     """
 
-    def __init__(self, cause: Exception) -> None:
+    def __init__(self, cause: BaseException) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, f"the client failed: {type(cause).__name__}: {cause}")
         self.__cause__ = cause
 

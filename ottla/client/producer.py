@@ -46,7 +46,8 @@ from ottla.client.unfinished_batches import UnfinishedBatches
 from ottla.client.unsent import warn_of_unsent
 from ottla.client_core.partition_queue import PartitionQueue
 from ottla.protocol.records.batch import HEADER_BYTES
-from ottla.protocol.records.builder import BatchBuilder
+from ottla.protocol.records.builder import BatchBuilder, encode_plain_record
+from ottla.protocol.records.record import encode_record
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class Producer(TransactionMethods):
         self._metrics = ProducerMetrics(0)
         self._takes_records = False
         """Whether it was started, is not closed, and is inside a transaction if it has a `transactional_id`."""
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         """The unexpected exception that ended it; it can then only be closed."""
         self._is_closed = False
 
@@ -110,6 +111,7 @@ class Producer(TransactionMethods):
             cluster,
             self._options,
             self._metrics,
+            add_sent=self._batches.add_sent,
             on_closed=self._on_closed,
             on_finished=self._batches.finish,
             on_split=self._batches.split,
@@ -322,6 +324,20 @@ class Producer(TransactionMethods):
 
         queue = queues[partition]
         sender = self._batches.sender
+        if (
+            is_awaited
+            and not queue.waiting
+            and (route := sender.route_alone(queue, now := self._loop.time())) is not None
+        ):
+            if key is None and value is not None and not headers:
+                record = encode_plain_record(value)
+            else:
+                try:
+                    record = encode_record(0, 0, key, value, headers)
+                except BaseException:
+                    check_headers(headers)
+                    raise
+            return sender.send_first(queue, route, record, 1, timestamp_ms, timestamp_ms, now)
         is_full, is_new = False, True
         if queue.waiting and not (batch := queue.waiting[-1]).is_closed:
             if batch.builder.size_bytes + bound > queue.batch_bytes and batch.record_count:
@@ -352,8 +368,6 @@ class Producer(TransactionMethods):
         if is_full:
             sender.wake()
             room.owes_a_break = room.owes_a_break or not is_awaited
-        if is_awaited and is_new and sender.send_alone(batch):
-            return batch
         if is_new:
             sender.activate(queue)
         if is_awaited:
@@ -477,7 +491,7 @@ class Producer(TransactionMethods):
         is_usable = self._failure is None and not self._is_closed
         self._takes_records = is_open and self._sender is not None and is_usable
 
-    def _on_failure(self, bug: Exception) -> None:
+    def _on_failure(self, bug: BaseException) -> None:
         """Accept no more records, and end every wait with the failure."""
         self._failure = bug
         failure = ClientFailed(bug)

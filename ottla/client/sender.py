@@ -4,6 +4,9 @@
 answer came, or when a leader became reachable; it never waits. The core interprets the answers; this module completes
 deliveries, counts metrics and sets timers.
 
+A record for which the program waits, with nothing else to send, is written first (`send_first`): the broker works on it
+while its batch is entered in the queues.
+
 An unexpected exception while a request is made ends the batches of that request. Anywhere else it ends the producer
 (`fail`), since the state of the queues is then unknown.
 """
@@ -37,17 +40,18 @@ from ottla.client_core.versions import ANY_VERSION
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.records.batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, seal_batch
 from ottla.protocol.records.compression import Compression
-from ottla.protocol.types import ZERO_UUID
+from ottla.protocol.types import ZERO_UUID, Buffer
 from ottla.shown import counted
 
 logger = logging.getLogger(__name__)
 
 
 class Sender:
-    """See the module. The producer fills queues and calls `activate` and `wake`. `on_closed` is called with a batch
-    that takes no more records, `on_finished` with one whose memory is free, `on_split` with one that was split;
-    `on_failure` once, with the exception that ends the producer. `transactions` is set before the start if there are
-    any.
+    """See the module. The producer fills queues and calls `activate` and `wake`.
+
+    `add_sent` returns the batch of records that were sent before they had one. `on_closed` is called with a batch that
+    takes no more records, `on_finished` with one whose memory is free, `on_split` with one that was split; `on_failure`
+    once, with the exception that ends the producer. `transactions` is set before the start if there are any.
     """
 
     transactions: TransactionDriver | None = None
@@ -58,10 +62,11 @@ class Sender:
         options: ProducerOptions,
         metrics: ProducerMetrics,
         *,
+        add_sent: Callable[[PartitionQueue[Batch], bytes, int, float], Batch],
         on_closed: Callable[[Batch], None],
         on_finished: Callable[[Batch], None],
         on_split: Callable[[Batch], None],
-        on_failure: Callable[[Exception], None],
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         self._cluster = cluster
         self._metrics = metrics
@@ -75,6 +80,7 @@ class Sender:
         if options.transactional_id is not None:
             self._attributes |= TRANSACTIONAL_BIT
         self._level = options.compression_level
+        self._add_sent = add_sent
         self._on_closed = on_closed
         self._on_finished = on_finished
         self._on_split = on_split
@@ -125,7 +131,7 @@ class Sender:
         tasks += self.transactions.stop() if self.transactions is not None else self._identity.stop()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def fail(self, bug: Exception) -> None:
+    def fail(self, bug: BaseException) -> None:
         """End the producer because of an unexpected exception."""
         if not self._is_closed:
             logger.error("the producer failed", exc_info=bug)
@@ -157,33 +163,95 @@ class Sender:
         elif self._lingers:
             self.wake()
 
-    def send_alone(self, batch: Batch) -> bool:
-        """As `send_soon`, if no other batch is to be sent and the route to its leader is known; return if it was sent.
+    def route_alone(self, queue: PartitionQueue[Batch], now: float) -> Route | None:
+        """Return the route by which the next batch of a queue may be sent in this step, as the only one; else None.
 
-        The batch must not have been sent before. Its queue may be active or not.
+        The queue has no other batch that waits. Batches for which the program waits need not linger.
         """
+        route = self._routes.found.get(queue)
+        if route is None or route.view_version != self._cluster.version or not route.connection.is_clear():
+            return None
         if self._lingers_awaited or self._is_closed:
-            return False
-        route = self._routes.found.get(batch.queue)
-        if route is None or route.view_version != self._cluster.version:
-            return False
-        if not route.connection.is_open or not route.connection.is_writable:
+            return None
+        return route if self._queues.is_clear(queue, route.leader_id, route.template.topic_id, now) else None
+
+    def send_first(
+        self,
+        queue: PartitionQueue[Batch],
+        route: Route,
+        body: Buffer,
+        record_count: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        now: float,
+        batch: Batch | None = None,
+    ) -> Batch:
+        """Send encoded records by the route of `route_alone`, in the same step; return their batch.
+
+        The request is written first, and everything else is done while the broker works. `batch` has the records; None
+        for a record that is in no batch yet. Raises ClientFailed for an unexpected exception: one before the request is
+        written changes nothing, a later one ends the producer.
+        """
+        template, connection = route.template, route.connection
+        (producer_id, epoch), sequence, opened = queue.identity, queue.next_sequence, None
+        try:
+            records = seal_batch(  # by position, since keyword arguments would be slower
+                body,
+                0,
+                -1,
+                self._attributes,
+                record_count - 1,
+                base_timestamp,
+                max_timestamp,
+                producer_id,
+                epoch,
+                sequence,
+                record_count,
+                self._level,
+            )
+            correlation_id, buffers = connection.frame_template(template, records)
+        except Exception as bug:
+            raise ClientFailed(bug) from bug
+        try:
+            queue.take_sequences(record_count)
+            connection.write_now(buffers, now)
+            # The broker works from here on.
+            if batch is None:
+                batch = opened = self._add_sent(queue, bytes(body), base_timestamp, now)
+            batch.sequence, batch.sealed, batch.attempts = sequence, records, 1
+            self.close_batch(batch)
+            self._is_scheduled = False  # the scheduled pump has nothing more to do
+            self._queues.sent_alone(batch, route.leader_id)
+            request = SentBatch(self, route.leader_id, batch, template, now)
+            request.correlation_id = correlation_id
+            connection.expect(request)
+            self._measure_alone(batch, now)
+        except BaseException as bug:  # an interrupt, too: the batch may be sent, and is in no queue
+            self.fail(bug)
+            if opened is not None:
+                opened.observed.update(range(opened.record_count))  # the caller gets the exception
+            if isinstance(bug, Exception):
+                raise ClientFailed(bug) from bug
+            raise
+        return batch
+
+    def send_alone(self, batch: Batch) -> bool:
+        """Send a batch in this step if it was not sent before, no other is to be sent, and the route to its leader is
+        known; return whether it was sent. Its queue may be active or not.
+        """
+        queue = batch.queue
+        if len(queue.waiting) != 1 or queue.waiting[0] is not batch:
             return False
         now = self.loop.time()
-        if not self._queues.take_alone(batch, route.leader_id, route.template.topic_id, now):
+        route = self.route_alone(queue, now)
+        if route is None:
             return False
-        self._is_scheduled = False  # the scheduled pump has nothing more to do
-        if not batch.is_closed:
-            batch.is_closed = True
-            self._on_closed(batch)
         try:
-            self._send_by_template(batch, route, now)
-        except KafkaError as failed:
-            self._queues.not_sent(route.leader_id)
-            self._take(self._queues.refused([batch], failed, now))
-            self.wake()
-        except Exception as bug:  # deliveries that wait must get it
-            self.fail(bug)
+            builder = batch.builder
+            times = builder.base_timestamp, builder.max_timestamp
+            self.send_first(queue, route, builder.body, builder.record_count, *times, now, batch)
+        except ClientFailed:  # if it has not ended the producer, and with it the batch, `_send` tries again
+            return batch.is_finished
         return True
 
     def close_batch(self, batch: Batch) -> None:
@@ -303,13 +371,10 @@ class Sender:
         records = self._queues.seal(batch)
         template = route.template
         route.connection.send_template(SentBatch(self, route.leader_id, batch, template, now), template, records)
-        count = batch.record_count
         if batch.attempts > 1:
-            self._metrics.records_per_request.add(count, now)
-            return
-        sealed_bytes = len(records)  # counted after the request was written, while the broker works
-        rate = sealed_bytes / (HEADER_BYTES + len(batch.builder.body))
-        self._metrics.alone.add(now, count, sealed_bytes, rate, (now - batch.opened_at) * 1000, count)
+            self._metrics.records_per_request.add(batch.record_count, now)
+        else:
+            self._measure_alone(batch, now)
 
     def _send_together(
         self, leader_id: int, connection: Connection | None, batches: list[Batch], first_tries: list[Batch]
@@ -352,7 +417,7 @@ class Sender:
         count = builder.record_count
         producer_id, epoch = batch.queue.identity
         times = builder.base_timestamp, builder.max_timestamp
-        return seal_batch(  # by position, since keyword arguments would be slower
+        return seal_batch(  # by position, as above
             builder.body,
             0,
             -1,
@@ -365,6 +430,12 @@ class Sender:
             count,
             self._level,
         )
+
+    def _measure_alone(self, batch: Batch, now: float) -> None:
+        """Count a batch that is sent for the first time, alone in its request."""
+        count, sealed_bytes = batch.record_count, len(batch.sealed or b"")
+        rate = sealed_bytes / (HEADER_BYTES + len(batch.builder.body))
+        self._metrics.alone.add(now, count, sealed_bytes, rate, (now - batch.opened_at) * 1000, count)
 
     def _measure(self, batch: Batch, now: float) -> None:
         sealed_bytes = len(batch.sealed or b"")

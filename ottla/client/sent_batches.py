@@ -7,12 +7,13 @@ from typing import Protocol
 from uuid import UUID
 
 from ottla.client.accumulator import Batch
-from ottla.client.awaited import Awaited
+from ottla.client.awaited import AloneInFlight, Awaited
 from ottla.client.errors import KafkaError
-from ottla.client_core.exchange import Answer, InFlight
+from ottla.client_core.exchange import Answer
 from ottla.client_core.produce_template import ProduceTemplate
 from ottla.client_core.send_queues import LAST_VERSION_WITH_TOPIC_NAMES
 from ottla.protocol.api.produce import ProduceResponse
+from ottla.protocol.types import Buffer
 
 
 class BatchSender(Protocol):
@@ -33,10 +34,10 @@ class BatchSender(Protocol):
         """Note that a request gets no answer."""
 
 
-class SentBatch(InFlight[Awaited]):
+class SentBatch(AloneInFlight):
     """The batch of a request from a template: the request and the receiver of its answer in one object."""
 
-    __slots__ = ("_batch", "_leader_id", "_sender", "_template", "limit_ms")
+    __slots__ = ("_answer_front", "_batch", "_leader_id", "_sender", "_template", "limit_ms")
 
     def __init__(
         self, sender: BatchSender, leader_id: int, batch: Batch, template: ProduceTemplate, now: float
@@ -52,6 +53,19 @@ class SentBatch(InFlight[Awaited]):
         self._leader_id = leader_id
         self._batch = batch
         self._template = template
+
+    def foresee(self) -> None:
+        """See `AloneInFlight`."""
+        self._answer_front = self._template.answer_front(self.correlation_id)
+
+    def take_received(self, received: Buffer, count: int) -> bool:
+        """See `AloneInFlight`. The usual answer is that the batch was appended."""
+        appended = self._template.appended_alone(received, count, self._answer_front)
+        if appended is None:
+            return False
+        self.context = None
+        self._sender.on_appended(self._leader_id, self._batch, appended[0], appended[1])
+        return True
 
     def take(self, answer: Answer[Awaited]) -> None:
         """Complete the batch from the answer. Raises MalformedMessage."""

@@ -41,16 +41,28 @@ class UnfinishedBatches:
 
     def add(self, queue: PartitionQueue[Batch]) -> Batch:
         """Return a new batch at the end of its queue; the caller activates the queue when the batch has a record."""
-        loop = self.sender.loop
-        batch = Batch(queue, loop.time(), self._linger_s, self._delivery_timeout_s)
+        batch = self._new(queue, self.sender.loop.time())
+        queue.waiting.append(batch)
+        return batch
+
+    def add_sent(self, queue: PartitionQueue[Batch], record: bytes, timestamp_ms: int, now: float) -> Batch:
+        """Return the batch of an encoded record that was sent before it was in any batch. It is not in its queue."""
+        batch = self._new(queue, now)
+        batch.builder.append_encoded(record, timestamp_ms)
+        batch.record_count = 1
+        batch.reserved_bytes = size_bytes = len(record)
+        self._room.used_bytes += size_bytes
+        return batch
+
+    def _new(self, queue: PartitionQueue[Batch], now: float) -> Batch:
+        batch = Batch(queue, now, self._linger_s, self._delivery_timeout_s)
         if self._expiry is None:
-            self._expiry = loop.call_at(batch.deadline, self._on_deadline)
+            self._expiry = self.sender.loop.call_at(batch.deadline, self._on_deadline)
         if self._interceptors:
             batch.deliveries = []
         batch.sender = self.sender
-        queue.used_at = batch.opened_at
+        queue.used_at = now
         self._batches[batch] = None
-        queue.waiting.append(batch)
         return batch
 
     def take_back(self, batch: Batch) -> None:

@@ -49,8 +49,8 @@ class FrameReader:
         self._allocate = allocate
         self._first_body_bytes = first_body_bytes
         self._head = bytearray(head_bytes)
-        self._whole_head = memoryview(self._head)
-        """The view that `buffer` returns while the head is empty, made once."""
+        self.whole_head = memoryview(self._head)
+        """The view that `buffer` returns while no part of a frame is kept, made once."""
         self._body: Buffer | None = None
         self._body_bytes = 0
         """The size of the frame that is read into its own buffer."""
@@ -66,7 +66,7 @@ class FrameReader:
         """Return the buffer for the next bytes; never empty. asyncio calls this itself, with a hint."""
         if self._body is not None:
             return memoryview(self._body)[self._filled : self._room_bytes]
-        return self._whole_head[self._filled :] if self._filled else self._whole_head
+        return self.whole_head[self._filled :] if self._filled else self.whole_head
 
     def received(self, count: int) -> Iterable[Buffer]:
         """Note that `count` bytes are in `buffer`; return every frame that is complete now, without its size.
@@ -91,7 +91,7 @@ class FrameReader:
         size_bytes = filled - 4
         if 4 <= size_bytes <= self._limit_bytes and _read_size(self._head)[0] == size_bytes:
             self._filled = 0
-            return bytes(self._whole_head[4:filled])
+            return bytes(self.whole_head[4:filled])
         return None
 
     def _frames_of_head(self) -> Iterator[Buffer]:

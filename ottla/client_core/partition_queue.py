@@ -113,7 +113,8 @@ class PartitionQueue(Generic[B]):
         self.topic_id = ZERO_UUID
         """The topic of the last batch, as `leader` is its broker. Another id means that the topic was created again."""
         self.identity = NO_IDENTITY
-        self.next_sequence = 0
+        self.next_sequence = NO_SEQUENCE
+        """The sequence of the next batch that gets one; a producer that is not idempotent assigns none."""
         self.is_known_to_broker = False
         """Whether the broker has a batch of this identity. Before that it lets a producer begin at any sequence, so a
         second batch could be appended although the first one was refused: only one may be in flight."""
@@ -139,7 +140,12 @@ class PartitionQueue(Generic[B]):
         if batch.sequence == NO_SEQUENCE:
             batch.sequence = self.next_sequence
             batch.sealed = None
-            self.next_sequence = (self.next_sequence + batch.record_count) & 0x7FFFFFFF
+            self.take_sequences(batch.record_count)
+
+    def take_sequences(self, record_count: int) -> None:
+        """Count the records of a batch that gets the next sequence, if the producer is idempotent."""
+        if self.next_sequence != NO_SEQUENCE:
+            self.next_sequence = (self.next_sequence + record_count) & 0x7FFFFFFF
 
     def follow(self, identity: ProducerIdentity) -> None:
         """Count from 0 again under a new identity: no batch of the old one is in flight or waits."""

@@ -31,7 +31,9 @@ JOINED_BYTES = 4096
 """Up to this size a batch is copied into its frame: one buffer is sent faster than three."""
 _FRONT = struct.Struct(">ihhi")
 """Size, API key, version, correlation id."""
-_NUMBERS = struct.Struct(">qqq")
+_ANSWER_FRONT = struct.Struct(">ii")
+"""Size, correlation id."""
+_read_numbers = struct.Struct(">qqq").unpack_from
 _length = lru_cache(1024)(encode_unsigned_varint)
 
 
@@ -111,6 +113,23 @@ class ProduceTemplate:
             return [b"".join((front, self._front, length, records, self._end))]
         return [b"".join((front, self._front, length)), records, self._end]
 
+    def answer_front(self, correlation_id: int) -> bytes:
+        """Return the bytes, with the size, with which the answer begins that `appended_alone` reads."""
+        return _ANSWER_FRONT.pack(self._answer_bytes, correlation_id) + self._answer_front
+
+    def appended_alone(self, received: Buffer, count: int, front: bytes) -> tuple[int, int] | None:
+        """As `appended`, for `count` received bytes and the `answer_front` of the only request in flight.
+
+        None also if they are not exactly its answer.
+        """
+        if count != self._answer_bytes + SIZE_BYTES:
+            return None
+        position = len(front)
+        if received[:position] != front or received[self._numbers_end + SIZE_BYTES : count] != self._answer_end:
+            return None
+        base_offset, log_append_time_ms, _ = _read_numbers(received, position)
+        return base_offset, log_append_time_ms
+
     def appended(self, data: Buffer) -> tuple[int, int] | None:
         """Return base offset and log append time (-1: none) from an answer; None if it has to be decoded.
 
@@ -121,5 +140,5 @@ class ProduceTemplate:
         position = self._numbers_position
         if data[4:position] != self._answer_front or data[self._numbers_end :] != self._answer_end:
             return None
-        base_offset, log_append_time_ms, _ = _NUMBERS.unpack_from(data, position)
+        base_offset, log_append_time_ms, _ = _read_numbers(data, position)
         return base_offset, log_append_time_ms

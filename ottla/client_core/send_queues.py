@@ -155,31 +155,34 @@ class SendQueues(Generic[B, N]):
                 del self._active[queue]
         return requests
 
-    def take_alone(self, batch: B, leader: N, topic_id: UUID, now: float) -> bool:
-        """Take a batch as `gather` would, if no other is to be sent or in flight; return whether it was taken.
+    def is_clear(self, queue: PartitionQueue[B], leader: N, topic_id: UUID, now: float) -> bool:
+        """Whether `gather` would send the next batch of this queue immediately, and nothing else.
 
-        Its request is then counted as by `sent`, which `not_sent` reverts. Its queue may be active or not; it need not
-        linger. `leader` and `topic_id` are the current ones, and the leader accepts bytes. The batch is not taken if
-        `gather` has more to decide.
+        It need not linger, and is the only one of its queue, which may be active or not. `leader` and `topic_id` are
+        the current ones, and the leader accepts bytes. The answer is also False where `gather` has more to decide.
         """
-        queue = batch.queue
-        active, waiting = self._active, queue.waiting
-        if self.requests_in_flight or (active and (len(active) > 1 or queue not in active)):
+        active = self._active
+        if active and (self.requests_in_flight or queue.failed or len(active) > 1 or queue not in active):
             return False
-        if len(waiting) != 1 or waiting[0] is not batch or queue.failed or now < queue.not_before:
-            return False
-        if self.needs_metadata or self.wants_identity or self._may_go is not None:
+        if self.needs_metadata or self.wants_identity or self._may_go is not None or now < queue.not_before:
             return False
         if self._throttled_until and self._is_throttled(leader, now):
             return False
-        active[queue] = None
-        waiting.clear()
-        queue.in_flight.append(batch)
         if queue.leader != leader or queue.topic_id is not topic_id:
-            queue.go_to(leader, topic_id)
+            return False
+        return queue.identity is not NO_IDENTITY or not self._rules.is_idempotent
+
+    def sent_alone(self, batch: B, leader: N) -> None:
+        """Count the request of a batch that was alone, with its sequence, as `gather` and `sent` do.
+
+        It was written when its queue `is_clear`, in this step.
+        """
+        queue = batch.queue
+        self._active[queue] = None
+        queue.waiting.clear()
+        queue.in_flight.append(batch)
         self._in_flight[leader] += 1
         self.requests_in_flight += 1
-        return True
 
     def _may_send(self, queue: PartitionQueue[B], now: float) -> bool:
         if not queue.waiting or (queue.in_flight and queue.is_unsettled):
@@ -252,10 +255,6 @@ class SendQueues(Generic[B, N]):
         """Count a request that waits for an answer."""
         self._in_flight[leader] += 1
         self.requests_in_flight += 1
-
-    def not_sent(self, leader: N) -> None:
-        """Take back `sent`: the request could not be written."""
-        self._answer_came(leader)
 
     # Results ----------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from kit.threaded_cluster import threaded
 from ottla.client import BufferExhausted, ClientClosed, KafkaError
 from ottla.client.blocking import Producer
 from ottla.client.blocking.loop_thread import LoopThread
+from ottla.client.blocking.thread_waiter import ThreadWaiter
 from ottla.protocol.api.metadata import MetadataRequest
 
 RUN_LIMIT_S = 60
@@ -78,6 +79,25 @@ def test_an_interrupt_while_the_loop_is_woken_for_a_record_that_is_waited_for_le
         assert producer.send_and_wait("t", b"next").offset == 1
         producer.flush()
     assert partition.values == [b"first", b"next"]
+
+
+def test_what_a_woken_thread_posts_is_done_before_the_loop_looks_again(cluster, monkeypatch):
+    cluster.add_topic("t")
+    order = []
+    wake = ThreadWaiter.wake
+
+    def wake_and_post(waiter):  # as a thread posts that continues at once
+        asyncio.get_running_loop().call_soon(order.append, "the loop's next iteration")
+        LoopThread.current.post(lambda: order.append("posted"))
+        wake(waiter)
+
+    with Producer(cluster.bootstrap, linger_ms=0, **QUICK) as producer:
+        producer.send_and_wait("t", b"the way is known")
+        with monkeypatch.context() as patch:
+            patch.setattr(ThreadWaiter, "wake", wake_and_post)
+            producer.send_and_wait("t", b"x")
+        producer.flush()
+    assert order == ["posted", "the loop's next iteration"]
 
 
 @contextmanager

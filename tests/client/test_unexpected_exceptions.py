@@ -70,7 +70,7 @@ async def test_a_producer_that_fails_ends_its_records_and_says_so_to_the_next(cl
         await producer.send_and_wait("t", b"before")
         monkeypatch.setattr(SendQueues, inside, raising)
         if inside != "appended":
-            monkeypatch.setattr(Sender, "send_alone", lambda sender, batch: False)
+            monkeypatch.setattr(Sender, "route_alone", lambda *_: None)
             monkeypatch.setattr("ottla.client_core.produce_template.ProduceTemplate.appended", lambda *_: None)
         await ends_with_it(await producer.send("t", b"0"))
         await ends_with_it(producer.send("t", b"1"))
@@ -112,7 +112,7 @@ async def test_a_request_that_cannot_be_made_ends_its_batches_and_the_producer_s
     async with Producer(cluster.bootstrap) as producer:
         await producer.send_and_wait("t", b"before")
         with monkeypatch.context() as broken:
-            broken.setattr(Sender, "send_alone", lambda *_: False)
+            broken.setattr(Sender, "route_alone", lambda *_: None)
             broken.setattr(Routes, "find", raising)
             await ends_with_it(await producer.send("t", b"0"))
         await producer.send_and_wait("t", b"after")
@@ -133,11 +133,48 @@ async def test_a_leader_that_cannot_be_connected_to_is_tried_again(cluster, monk
         await delivery
 
 
-async def test_a_record_that_is_sent_alone_ends_with_what_failed(cluster, monkeypatch):
+@pytest.mark.parametrize("is_sent_before", [False, True], ids=["send_and_wait", "send"])
+async def test_a_record_alone_that_cannot_be_written_ends_and_the_producer_sends_on(
+    cluster, monkeypatch, is_sent_before
+):
+    (partition,) = cluster.topics["t"]
     async with Producer(cluster.bootstrap, linger_ms=0) as producer:
         await producer.send_and_wait("t", b"before")
-        monkeypatch.setattr(SendQueues, "seal", raising)
-        await ends_with_it(producer.send_and_wait("t", b"0"))
+        with monkeypatch.context() as broken:
+            broken.setattr("ottla.client.sender.seal_batch", raising)
+            await ends_with_it(await producer.send("t", b"0") if is_sent_before else producer.send_and_wait("t", b"0"))
+        assert (await producer.send_and_wait("t", b"after")).offset == 1
+    assert partition.values == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("is_sent_before", [False, True], ids=["send_and_wait", "send"])
+async def test_a_failure_after_a_record_alone_was_written_ends_the_producer(cluster, monkeypatch, is_sent_before):
+    (partition,) = cluster.topics["t"]
+    async with Producer(cluster.bootstrap, linger_ms=0) as producer:
+        await producer.send_and_wait("t", b"before")
+        monkeypatch.setattr(SendQueues, "sent_alone", raising)
+        await ends_with_it(await producer.send("t", b"0") if is_sent_before else producer.send_and_wait("t", b"0"))
+        await ends_with_it(producer.send("t", b"1"))
+    assert partition.values[0] == b"before"
+
+
+@pytest.mark.parametrize("inside", [(Connection, "write_now"), (SendQueues, "sent_alone")], ids=lambda one: one[1])
+async def test_after_an_interrupt_while_a_record_is_written_no_other_gets_its_sequence(cluster, monkeypatch, inside):
+    (partition,) = cluster.topics["t"]
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    async with Producer(cluster.bootstrap, linger_ms=0) as producer:
+        await producer.send_and_wait("t", b"before")
+        with monkeypatch.context() as interrupting:
+            interrupting.setattr(*inside, interrupted)
+            sending = producer.send_and_wait("t", b"interrupted")
+            with pytest.raises(KeyboardInterrupt):
+                sending.send(None)
+        with pytest.raises(ClientFailed, match="KeyboardInterrupt"):
+            await producer.send_and_wait("t", b"after")
+    assert partition.values in ([b"before"], [b"before", b"interrupted"])
 
 
 async def test_a_call_that_waits_for_room_ends_with_what_failed(cluster, monkeypatch):
@@ -277,7 +314,7 @@ def test_a_blocking_producer_that_fails_ends_what_threads_wait_for(monkeypatch):
     fake.add_topic("t")
     with threaded(fake), ottla.Producer(fake.bootstrap, linger_ms=5) as producer:
         producer.send_and_wait("t", b"before")
-        monkeypatch.setattr(ottla.Producer, "_put_alone", lambda producer, delivery: False)
+        monkeypatch.setattr(ottla.Producer, "_put_alone", lambda *_: False)
         monkeypatch.setattr(ottla.Producer, "_put", raising)
         refused = producer.send("t", b"in the inbox")
         with pytest.raises(ClientFailed):

@@ -44,6 +44,14 @@ def answer_to(version, *partitions, topic="t", **fields):
     return response_header(0, version, 5) + encode(ProduceResponse(responses=[answer], **fields), version)
 
 
+def read(template, data):
+    """What a template reads from an answer, in both ways."""
+    found = template.appended(data)
+    received = len(data).to_bytes(SIZE_BYTES, "big") + data
+    assert template.appended_alone(memoryview(received + b"old"), len(received), template.answer_front(5)) == found
+    return found
+
+
 @given(
     versions,
     st.integers(0, 2**31 - 1),
@@ -103,7 +111,7 @@ def test_the_numbers_of_an_answer_without_an_error_are_read(version, base_offset
             log_start_offset=log_start_offset,
         ),
     )
-    assert template_of(version, partition=3).appended(data) == (base_offset, log_append_time_ms)
+    assert read(template_of(version, partition=3), data) == (base_offset, log_append_time_ms)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -127,7 +135,7 @@ def test_the_numbers_of_an_answer_without_an_error_are_read(version, base_offset
     ],
 )
 def test_any_other_answer_is_left_to_the_decoder(version, partitions, fields):
-    assert template_of(version).appended(answer_to(version, *partitions, **fields)) is None
+    assert read(template_of(version), answer_to(version, *partitions, **fields)) is None
 
 
 @given(versions, st.data())
@@ -135,7 +143,7 @@ def test_an_answer_with_other_bytes_is_read_as_the_decoder_reads_it_or_left_to_i
     usual = bytearray(answer_to(version, Appended(index=0, base_offset=7)))
     place = data.draw(st.integers(4, len(usual) - 1))
     usual[place] ^= data.draw(st.integers(1, 255))
-    found = template_of(version).appended(bytes(usual))
+    found = read(template_of(version), bytes(usual))
     if found is not None:
         _, position = decode_response_header(0, version, bytes(usual))
         (answered,) = decode(ProduceResponse, bytes(usual), version, position).responses[0].partition_responses
@@ -147,8 +155,18 @@ def test_an_answer_with_other_bytes_is_read_as_the_decoder_reads_it_or_left_to_i
 def test_an_answer_of_another_length_is_left_to_the_decoder(version, rest):
     usual = answer_to(version, Appended(index=0, base_offset=7))
     template = template_of(version)
-    assert template.appended(usual + b"0" + rest) is None
-    assert template.appended(usual[: -1 - len(rest)]) is None
+    assert read(template, usual + b"0" + rest) is None
+    assert read(template, usual[: -1 - len(rest)]) is None
+
+
+@given(versions, st.integers(0, 7), st.integers(1, 255))
+def test_an_answer_of_another_size_or_to_another_request_is_left_to_the_decoder(version, place, change):
+    data = answer_to(version, Appended(index=0, base_offset=7))
+    received = bytearray(len(data).to_bytes(SIZE_BYTES, "big") + data)
+    template = template_of(version)
+    assert template.appended_alone(memoryview(received), len(received), template.answer_front(5)) == (7, -1)
+    received[place] ^= change
+    assert template.appended_alone(memoryview(received), len(received), template.answer_front(5)) is None
 
 
 def test_versions_without_varints_have_no_template():

@@ -124,18 +124,23 @@ class Producer:
         queue.waiting.append(batch)
         leader = self.partitions[partition].leader
         other, its_queues = copy.deepcopy((self.queues, self.by_index))
-        if leader not in self.writable or not self.queues.take_alone(batch, leader, ZERO_UUID, self.now):
+        is_alone = len(queue.waiting) == 1 and leader in self.writable
+        if not is_alone or not self.queues.is_clear(queue, leader, ZERO_UUID, self.now):
             assert state_of(self.queues, self.by_index) == state_of(other, its_queues)
             self.queues.activate(queue)
             return False
+        batch.sequence = queue.next_sequence
+        queue.take_sequences(batch.record_count)
+        self.queues.sent_alone(batch, leader)
+        request = self.queues.produce_request([batch], acks=-1, timeout_ms=1, ids={})
+        self.requests[leader].append(([batch], request))
         other.activate(its_queues[partition])
         gathered = other.gather(self.now)
         assert {to: [one.serial for one in batches] for to, batches in gathered.items()} == {leader: [batch.serial]}
+        assert other.produce_request(gathered[leader], acks=-1, timeout_ms=1, ids={}) == request
         other.sent(leader)
         assert state_of(self.queues, self.by_index) == state_of(other, its_queues)
         assert (other.wake_at, other.may_have_more) == (math.inf, False)
-        self.queues.not_sent(leader)
-        self.write(leader, [batch])
         return True
 
     def deliver(self, leader=1, code=ErrorCode.NONE, is_appended=True):
@@ -271,6 +276,8 @@ def test_whatever_fails_every_record_is_there_once_and_in_order(taken):
 
 def test_a_batch_that_is_all_there_is_may_go_alone():
     producer = Producer(partitions=2)
+    assert not producer.put_alone(b"first")  # its queue has no leader and no identity yet
+    producer.finish()
     assert producer.put_alone(b"0")
     assert not producer.put_alone(b"1", partition=1)  # one is in flight
     producer.finish()
@@ -279,7 +286,7 @@ def test_a_batch_that_is_all_there_is_may_go_alone():
     producer.put(b"3", partition=1)
     assert not producer.put_alone(b"4")  # another partition has something to send
     producer.finish()
-    assert (producer.values(0), producer.values(1)) == ([b"0", b"2", b"4"], [b"1", b"3"])
+    assert (producer.values(0), producer.values(1)) == ([b"first", b"0", b"2", b"4"], [b"1", b"3"])
 
 
 def test_a_batch_does_not_go_alone_before_a_pause_is_over():

@@ -145,6 +145,7 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         posts = self._posts
         if posts is not None:
+            posts.belong_to_this_thread()
             self.loop.add_reader(posts.descriptor, posts.run)
         self.loop.run_forever()
         if posts is not None:

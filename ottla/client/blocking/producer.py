@@ -133,15 +133,6 @@ class Producer(ProducerMethods):
             self.partitions_for(topic)
             self._known.add(topic)
         delivery = Delivery(self, (topic, value, key, headers, timestamp_ms, partition), timestamp_ms, wake)
-        if wake is not None and self._is_plain and not self._is_draining:
-            # A thread waits for it, and no record is before it. It is in no list: an interrupt leaves nothing behind.
-            if self._is_closing:
-                raise ClientClosed("the producer is closed")
-            try:
-                thread.post(partial(self._put_awaited, delivery, weight))
-            except RuntimeError:  # the loop ended
-                raise ClientClosed("the program is ending") from None
-            return delivery
         with self._lock:
             if self._inbox_bytes >= _INBOX_BYTES:
                 self._await_room()
@@ -196,9 +187,27 @@ class Producer(ProducerMethods):
         partition: int | None = None,
     ) -> RecordMetadata:
         """Send one record, wait for its delivery and return its metadata; see `send`."""
+        thread = self._thread
         waiter = ThreadWaiter()
         try:
-            sent = self._hand_over(topic, value, key, headers, timestamp_ms, partition, waiter.wake)
+            if (
+                thread is not None
+                and thread is LoopThread.current
+                and self._is_plain
+                and topic in self._known
+                and not (self._is_draining or self._is_closing or headers)
+                and type(value) is bytes
+                and (key is None or type(key) is bytes)
+            ):
+                # No record is before it. It is in no list: an interrupt leaves nothing behind.
+                now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+                sent = Delivery(self, (topic, value, key, (), now_ms, partition), now_ms, waiter.wake)
+                try:
+                    thread.post(partial(self._put_awaited, sent))
+                except RuntimeError:  # the loop ended
+                    raise ClientClosed("the program is ending") from None
+            else:
+                sent = self._hand_over(topic, value, key, headers, timestamp_ms, partition, waiter.wake)
             try:
                 if self._thread is not None:
                     self._thread.refuse_own()
@@ -375,24 +384,27 @@ class Producer(ProducerMethods):
         alone: list[Delivery] | None = None
         if self._is_plain and len(self._inbox) == 1:
             alone = self._take_inbox()
-            if len(alone) == 1 and self._put_alone(alone[0]):
+            if len(alone) == 1 and self._put_alone(alone[0], alone[0].is_awaited):
                 self._on_drained(alone)
                 return
         self._draining = asyncio.create_task(self._drain(alone), name="ottla-inbox")
 
-    def _put_awaited(self, delivery: Delivery, weight: int) -> None:
+    def _put_awaited(self, delivery: Delivery) -> None:
         """Add a record for which a thread waits to its batch, or to the inbox after those that are there by now."""
-        if not self._is_draining and self._put_alone(delivery):
+        if not self._is_draining and self._put_alone(delivery, True):
             return
+        record = delivery.record
+        assert record is not None
+        _, value, key, *_ = record
         with self._lock:
             self._inbox.append(delivery)
-            self._inbox_bytes += weight
+            self._inbox_bytes += _RECORD_BYTES + len(value) + (0 if key is None else len(key))
             self._handed_over += 1
             is_first, self._is_draining = not self._is_draining, True
         if is_first:
             self._start_draining()
 
-    def _put_alone(self, delivery: Delivery) -> bool:
+    def _put_alone(self, delivery: Delivery, is_awaited: bool) -> bool:
         """Add a record, with none before it, to its batch, and send that if a thread waits for it.
 
         Return False if the record has to wait for its topic or for room.
@@ -400,7 +412,7 @@ class Producer(ProducerMethods):
         record = delivery.record
         assert record is not None
         try:
-            batch = self._inner._put_now(*record, delivery.is_awaited)
+            batch = self._inner._put_now(*record, is_awaited)
         except Exception as refused:  # whatever it is, the caller of `send` must get it
             self._refuse(delivery, refused)
             return True

@@ -29,8 +29,9 @@ class Bell(Protocol):
     """A way to wake a thread. A ring before the wait is not lost; one may be left over from an earlier wait."""
 
     ring: Callable[[], object]
-    await_ring: Callable[[float], object]
-    """Sleep for at most this many seconds; return a false value after the timeout."""
+    await_ring: Callable[[float, int], object]
+    """Sleep for at most this many seconds; return a false value after the timeout. The second argument is 1: the number
+    of events that an epoll returns. (Keyword arguments of a C function would cost more than the whole call.)"""
 
 
 class EventBell:
@@ -45,7 +46,7 @@ class EventBell:
         self._poll = select.epoll()
         self._poll.register(self._descriptor, select.EPOLLIN | select.EPOLLET)
         self.ring: Callable[[], object] = partial(os.eventfd_write, self._descriptor, 1)
-        self.await_ring: Callable[[float], object] = partial(self._poll.poll, maxevents=1)
+        self.await_ring: Callable[[float, int], object] = self._poll.poll
 
     def __del__(self) -> None:
         descriptor = getattr(self, "_descriptor", None)
@@ -68,7 +69,10 @@ class LockBell:
         self._lock = threading.Lock()
         self._lock.acquire()
         self.ring: Callable[[], object] = self._ring
-        self.await_ring: Callable[[float], object] = partial(self._lock.acquire, True)
+        self.await_ring: Callable[[float, int], object] = self._await_ring
+
+    def _await_ring(self, at_most_s: float, _: int) -> bool:
+        return self._lock.acquire(timeout=at_most_s)
 
     def _ring(self) -> None:
         if self._lock.locked():
@@ -138,9 +142,9 @@ class ThreadWaiter:
 
     def wait(self, at_most_s: float) -> bool:
         """Wait for `wake`, for at most this time and at most `LOOK_S`; return whether it was called."""
-        limit_s = max(0.0, min(at_most_s, LOOK_S))
+        limit_s = LOOK_S if at_most_s >= LOOK_S else max(0.0, at_most_s)
         while not self._is_woken:
-            if not self._bell.await_ring(limit_s):
+            if not self._bell.await_ring(limit_s, 1):
                 return False
         self._is_woken = False
         return True

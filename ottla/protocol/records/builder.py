@@ -17,6 +17,12 @@ _LARGEST_FIELDS_BYTES = 5 + 1 + 10 + 5 + 5 + 5 + 5
 """The maximum bytes of length, attributes, timestamp delta, offset delta, key length, value length and header count."""
 
 
+def encode_plain_record(value: bytes) -> bytes:
+    """Return the first record of a batch, without key and headers: its deltas are 0."""
+    rest = b"\0\0\0\1%b%b\0" % (_length(len(value)), value)
+    return _length(len(rest)) + rest
+
+
 class BatchBuilder:
     """Encoded records that wait for their header. Offsets count from 0; the broker assigns the real ones."""
 
@@ -54,11 +60,8 @@ class BatchBuilder:
         if not place:
             self.base_timestamp = timestamp_ms
             if key is None and value is not None and not headers and timestamp_ms >= 0:
-                # The usual record of a program that sends one at a time: deltas of 0, no key, no headers.
                 self.max_timestamp = timestamp_ms
-                rest = b"\0\0\0\1%b%b\0" % (_length(len(value)), value)
-                self.body += _length(len(rest))
-                self.body += rest
+                self.body += encode_plain_record(value)
                 self.record_count = 1
                 return 0
         self.body += encode_record(timestamp_ms - self.base_timestamp, place, key, value, headers)
