@@ -12,6 +12,7 @@ import random
 import struct
 import sys
 import termios
+import threading
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,14 @@ from ottla.protocol.api.produce import ProduceRequest
 from ottla.protocol.records.batch import parse_header
 
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 2}
+PASSING = [
+    Fault(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    Fault(ErrorCode.NOT_ENOUGH_REPLICAS),
+    Fault(ErrorCode.REQUEST_TIMED_OUT),
+    Fault(ErrorCode.REQUEST_TIMED_OUT, is_appended=True),
+    Fault(hangs_up=True),
+    Fault(is_appended=True, hangs_up=True),
+]
 THE_CLIENTS = tuple(str(Path(ottla.__file__).parent / room) for room in ("client", "client_core"))
 RECORDS = 20
 
@@ -268,18 +277,10 @@ async def test_a_record_alone_is_written_as_the_general_way_writes_it(monkeypatc
 @pytest.mark.parametrize("seed", range(12))
 async def test_any_storm_of_passing_faults_leaves_every_record_once_and_in_order(seed):
     chance = random.Random(seed)
-    passing = [
-        Fault(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        Fault(ErrorCode.NOT_ENOUGH_REPLICAS),
-        Fault(ErrorCode.REQUEST_TIMED_OUT),
-        Fault(ErrorCode.REQUEST_TIMED_OUT, is_appended=True),
-        Fault(hangs_up=True),
-        Fault(is_appended=True, hangs_up=True),
-    ]
     async with FakeCluster(brokers=2) as cluster:
         partitions = cluster.add_topic("t", 0, 1)
         for partition in partitions:
-            partition.faults += [chance.choice(passing) if chance.random() < 0.3 else None for _ in range(60)]
+            partition.faults += [chance.choice(PASSING) if chance.random() < 0.3 else None for _ in range(60)]
         async with Producer(cluster.bootstrap, linger_ms=0, **QUICK) as producer:
             for number in range(100):
                 await producer.send_and_wait("t", b"%d" % number, partition=number % 2)
@@ -290,6 +291,38 @@ async def test_any_storm_of_passing_faults_leaves_every_record_once_and_in_order
             assert [int(value) for value in partition.values] == list(range(index, 100, 2))
             sequences = [parse_header(batch).base_sequence for batch in partition.batches]
             assert sequences == list(range(50))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_storm_leaves_the_records_of_threads_once_and_in_their_order(seed):
+    chance = random.Random(seed)
+    with threaded(FakeCluster()) as cluster:
+        (partition,) = cluster.add_topic("t")
+        cluster.write_bytes = chance.choice([0, 0, 7])
+        partition.faults += [chance.choice(PASSING) if chance.random() < 0.15 else None for _ in range(200)]
+        with BlockingProducer(cluster.bootstrap, linger_ms=0, **QUICK) as producer:
+
+            def send(thread):
+                chances = random.Random(f"{seed} {thread}")
+                for number in range(40):
+                    value, how = b"%d %d" % (thread, number), chances.random()
+                    if how < 0.6:
+                        producer.send_and_wait("t", value, headers=() if how < 0.5 else [("a", b"b")])
+                    elif how < 0.8:
+                        producer.send("t", value)
+                    elif how < 0.9:
+                        producer.send("t", value).result()
+                    else:
+                        producer.send_many("t", [value])
+
+            threads = [threading.Thread(target=send, args=(thread,)) for thread in range(chance.choice([1, 2, 3]))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        for thread in range(len(threads)):
+            mine = [int(number) for sender, number in map(bytes.split, partition.values) if int(sender) == thread]
+            assert mine == list(range(40))
 
 
 async def test_a_topic_that_was_created_again_gets_the_next_record_by_its_new_id(cluster):
