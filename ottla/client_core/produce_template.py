@@ -33,7 +33,9 @@ _FRONT = struct.Struct(">ihhi")
 """Size, API key, version, correlation id."""
 _ANSWER_FRONT = struct.Struct(">ii")
 """Size, correlation id."""
-_read_numbers = struct.Struct(">qqq").unpack_from
+_NUMBERS = struct.Struct(">qqq")
+_NUMBERS_BYTES = _NUMBERS.size
+_read_numbers = _NUMBERS.unpack_from
 _length = lru_cache(1024)(encode_unsigned_varint)
 
 
@@ -46,9 +48,13 @@ class ProduceTemplate:
         "_answer_front",
         "_end",
         "_fixed_bytes",
+        "_frame_bytes",
         "_front",
+        "_middle",
         "_numbers_end",
         "_numbers_position",
+        "_records_bytes",
+        "_whole_answer_bytes",
         "topic_id",
         "version",
     )
@@ -79,6 +85,9 @@ class ProduceTemplate:
         before = b"".join([size, *buffers[:place]])
         self._front = before[_FRONT.size : -length_bytes]
         self._end = b"".join(buffers[place + 1 :])
+        self._records_bytes = -1
+        """The size of the last request's records, for which the next two values are right."""
+        self._frame_bytes, self._middle = 0, b""
         self._fixed_bytes = _FRONT.size - SIZE_BYTES + len(self._front) + len(self._end)
 
         low, high = (self._answer(version, topic, topic_id, partition, number) for number in (0, -1))
@@ -88,6 +97,7 @@ class ProduceTemplate:
         self._answer_front = low[4 : differing[0]]
         self._answer_end = low[self._numbers_end :]
         self._answer_bytes = len(low)
+        self._whole_answer_bytes = SIZE_BYTES + len(low)
 
     @staticmethod
     def _answer(version: int, topic: str, topic_id: UUID, partition: int, number: int) -> bytes:
@@ -104,14 +114,20 @@ class ProduceTemplate:
         that is too large.
         """
         size_bytes = len(records)
+        if size_bytes != self._records_bytes:
+            self._resize(size_bytes)
+        front = _FRONT.pack(self._frame_bytes, 0, self.version, correlation_id)
+        if size_bytes <= JOINED_BYTES:
+            return [b"".join((front, self._middle, records, self._end))]
+        return [front + self._middle, records, self._end]
+
+    def _resize(self, size_bytes: int) -> None:
+        """Prepare requests with records of this size: the next ones often have the same. Raises UnencodableMessage."""
         length = _length(size_bytes + 1)
         frame_bytes = self._fixed_bytes + len(length) + size_bytes
         if frame_bytes > MAX_FRAME_BYTES:
             raise UnencodableMessage(f"a frame of {frame_bytes} bytes is larger than {MAX_FRAME_BYTES}")
-        front = _FRONT.pack(frame_bytes, 0, self.version, correlation_id)
-        if size_bytes <= JOINED_BYTES:
-            return [b"".join((front, self._front, length, records, self._end))]
-        return [b"".join((front, self._front, length)), records, self._end]
+        self._records_bytes, self._frame_bytes, self._middle = size_bytes, frame_bytes, self._front + length
 
     def answer_front(self, correlation_id: int) -> bytes:
         """Return the bytes, with the size, with which the answer begins that `appended_alone` reads."""
@@ -122,10 +138,10 @@ class ProduceTemplate:
 
         None also if they are not exactly its answer.
         """
-        if count != self._answer_bytes + SIZE_BYTES:
+        if count != self._whole_answer_bytes:
             return None
         position = len(front)
-        if received[:position] != front or received[self._numbers_end + SIZE_BYTES : count] != self._answer_end:
+        if received[:position] != front or received[position + _NUMBERS_BYTES : count] != self._answer_end:
             return None
         base_offset, log_append_time_ms, _ = _read_numbers(received, position)
         return base_offset, log_append_time_ms

@@ -64,7 +64,7 @@ class LoopThread:
         except BaseException:  # the limit of threads is reached: the next client may try again
             self.loop.close()
             raise
-        self._ident = self._thread.ident
+        self.ident = self._thread.ident
 
     def post(self, step: Callable[[], object]) -> None:
         """Run a function in the loop's thread, after earlier ones. Raises RuntimeError when the loop has ended.
@@ -154,7 +154,7 @@ class LoopThread:
 
     def refuse_own(self) -> None:
         """Raise RuntimeError in the loop's own thread, which would wait for itself."""
-        if threading.get_ident() == self._ident:
+        if threading.get_ident() == self.ident:
             raise RuntimeError("a blocking client was called from its own thread, by an interceptor or a partitioner")
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T], wait: Callable[[LoopCall[T]], T] | None = None) -> T:

@@ -19,7 +19,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
 
-from ottla.client.blocking.deliveries import Deliveries, Delivery, Refused, columns_of
+from ottla.client.blocking.awaited_record import AwaitedRecord
+from ottla.client.blocking.deliveries import Deliveries, Delivery, Record, Refused, columns_of
 from ottla.client.blocking.loop_thread import EXIT_LIMIT_MS, LoopThread
 from ottla.client.blocking.thread_waiter import LOOK_S, ThreadWaiter
 from ottla.client.blocking.transaction import Transaction
@@ -188,26 +189,21 @@ class Producer(ProducerMethods):
     ) -> RecordMetadata:
         """Send one record, wait for its delivery and return its metadata; see `send`."""
         thread = self._thread
+        if (
+            thread is not None
+            and thread is LoopThread.current
+            and threading.get_ident() != thread.ident
+            and self._is_plain
+            and topic in self._known
+            and not (self._is_draining or self._is_closing or headers)
+            and type(value) is bytes
+            and (key is None or type(key) is bytes)
+        ):
+            now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+            return self._send_alone(thread, (topic, value, key, (), now_ms, partition))
         waiter = ThreadWaiter()
         try:
-            if (
-                thread is not None
-                and thread is LoopThread.current
-                and self._is_plain
-                and topic in self._known
-                and not (self._is_draining or self._is_closing or headers)
-                and type(value) is bytes
-                and (key is None or type(key) is bytes)
-            ):
-                # No record is before it. It is in no list: an interrupt leaves nothing behind.
-                now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
-                sent = Delivery(self, (topic, value, key, (), now_ms, partition), now_ms, waiter.wake)
-                try:
-                    thread.post(partial(self._put_awaited, sent))
-                except RuntimeError:  # the loop ended
-                    raise ClientClosed("the program is ending") from None
-            else:
-                sent = self._hand_over(topic, value, key, headers, timestamp_ms, partition, waiter.wake)
+            sent = self._hand_over(topic, value, key, headers, timestamp_ms, partition, waiter.wake)
             try:
                 if self._thread is not None:
                     self._thread.refuse_own()
@@ -218,6 +214,28 @@ class Producer(ProducerMethods):
         finally:
             waiter.release()
         return sent.result()  # it continues to wait if needed
+
+    def _send_alone(self, thread: LoopThread, record: Record) -> RecordMetadata:
+        """Send a record that needs no preparation, with none before it, and wait for its result.
+
+        It is in no list before the loop's thread has it: an interrupt leaves nothing behind.
+        """
+        awaited = AwaitedRecord(record)
+        try:
+            try:
+                thread.post(partial(self._put_awaited, awaited))
+            except RuntimeError:  # the loop ended
+                raise ClientClosed("the program is ending") from None
+            awaited.wait(LOOK_S)
+            found = awaited.result()
+            if found is not None:
+                return found
+            while (sent := awaited.as_delivery(self)) is None:
+                if not awaited.wait(LOOK_S) and thread.loop.is_closed():
+                    raise ClientClosed("the program is ending")
+        finally:
+            awaited.release()
+        return sent.result()
 
     def transaction(self) -> Transaction:
         """Return a transaction, as a block: `with producer.transaction() as transaction`.
@@ -384,18 +402,23 @@ class Producer(ProducerMethods):
         alone: list[Delivery] | None = None
         if self._is_plain and len(self._inbox) == 1:
             alone = self._take_inbox()
-            if len(alone) == 1 and self._put_alone(alone[0], alone[0].is_awaited):
+            if len(alone) == 1 and self._put_alone(alone[0]):
                 self._on_drained(alone)
                 return
         self._draining = asyncio.create_task(self._drain(alone), name="ottla-inbox")
 
-    def _put_awaited(self, delivery: Delivery) -> None:
+    def _put_awaited(self, awaited: AwaitedRecord) -> None:
         """Add a record for which a thread waits to its batch, or to the inbox after those that are there by now."""
-        if not self._is_draining and self._put_alone(delivery, True):
+        try:
+            batch = None if self._is_draining else self._inner._put_now(*awaited.record, True)
+        except Exception as refused:  # whatever it is, the caller must get it
+            self._refuse(awaited.to_delivery(self), refused)
             return
-        record = delivery.record
-        assert record is not None
-        _, value, key, *_ = record
+        if batch is not None:
+            awaited.put(batch)
+            return
+        delivery = awaited.to_delivery(self)
+        _, value, key, *_ = awaited.record
         with self._lock:
             self._inbox.append(delivery)
             self._inbox_bytes += _RECORD_BYTES + len(value) + (0 if key is None else len(key))
@@ -404,7 +427,7 @@ class Producer(ProducerMethods):
         if is_first:
             self._start_draining()
 
-    def _put_alone(self, delivery: Delivery, is_awaited: bool) -> bool:
+    def _put_alone(self, delivery: Delivery) -> bool:
         """Add a record, with none before it, to its batch, and send that if a thread waits for it.
 
         Return False if the record has to wait for its topic or for room.
@@ -412,7 +435,7 @@ class Producer(ProducerMethods):
         record = delivery.record
         assert record is not None
         try:
-            batch = self._inner._put_now(*record, is_awaited)
+            batch = self._inner._put_now(*record, delivery.is_awaited)
         except Exception as refused:  # whatever it is, the caller of `send` must get it
             self._refuse(delivery, refused)
             return True
