@@ -90,6 +90,15 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Note the addresses of a client that has connected, or refuse it."""
         transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses
+        try:
+            self._begin(transport)
+        except MemoryError:
+            # Raised to the loop, the connection would stay open, and nothing would ever read it.
+            self._shared.memory_reserve.let_go()
+            self.closing = self.closing or "the system gives no memory for it"
+            transport.abort()
+
+    def _begin(self, transport: asyncio.Transport) -> None:
         peer = self.peer
         name = transport.get_extra_info("peername")
         if name:

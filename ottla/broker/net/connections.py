@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
 from ottla.broker.net.connection import Connection
 from ottla.broker.net.read_pauses import THROTTLED
@@ -36,6 +36,17 @@ LOG = logging.getLogger("ottla.connection")
 REFUSALS_SAID_EVERY_MS = 1_000
 SWEEP_MOST_MS = 10_000
 SWEEP_LEAST_MS = 20
+
+
+class _Refusal(asyncio.Protocol):
+    """The protocol of a connection for which there was no memory: one for all, which exists before."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Close it."""
+        cast("asyncio.Transport", transport).abort()
+
+
+REFUSAL: Final = _Refusal()
 
 
 class Connections:
@@ -84,8 +95,20 @@ class Connections:
         """A connection that came in by `listener`."""
         return Connection(self.shared, self, listener)
 
-    def accept(self, listener: str) -> asyncio.BufferedProtocol:
-        """The protocol that the loop drives for a connection that came in by `listener`: itself, or its TLS layer."""
+    def accept(self, listener: str) -> asyncio.BaseProtocol:
+        """The protocol that the loop drives for a connection that came in by `listener`: itself, or its TLS layer.
+
+        If there is no memory for one, the connection is closed. Raises nothing: uvloop would never accept again.
+        """
+        try:
+            return self._accept(listener)
+        except MemoryError:
+            self.services.memory_reserve.let_go()
+        except Exception:  # a bug, logged: the listener must continue
+            LOG.exception("bug: a connection to the listener %s has no protocol", listener)
+        return REFUSAL
+
+    def _accept(self, listener: str) -> asyncio.BaseProtocol:
         connection = self.protocol(listener)
         tls = self._tls.get(listener)
         if tls is None:

@@ -399,17 +399,21 @@ class RequestPipeline(ReadPauses, ABC):
         transport, queue = self.transport, self.queue
         if transport is None:
             return
-        if (
-            self.queue.in_flight
-            or self.pause_reasons
-            or self.reader.held is not None
-            or self.closing is not None
-            or self._shared.large_bytes
-        ):
-            self._end_full_turn(transport)
-        elif queue.out:
-            out, queue.out = queue.out, NOTHING  # `queue.take()`, inlined
-            self.send(out)
+        try:
+            if (
+                self.queue.in_flight
+                or self.pause_reasons
+                or self.reader.held is not None
+                or self.closing is not None
+                or self._shared.large_bytes
+            ):
+                self._end_full_turn(transport)
+            elif queue.out:
+                out, queue.out = queue.out, NOTHING  # `queue.take()`, inlined
+                self.send(out)
+        except MemoryError:  # replies may be lost, and the client must not wait for them
+            self._shared.memory_reserve.let_go()
+            self.abort()
 
     def _end_full_turn(self, transport: asyncio.Transport) -> None:
         """`_end_turn` if there is more to do than to send replies."""

@@ -94,9 +94,10 @@ class Timers:
                     ran += 1
                     callback()
         finally:
-            later, self._later = self._later, []
-            for timer in later:
-                heapq.heappush(self._heap, timer)
+            later = self._later
+            while later:  # in steps that lose none if there is no memory for one
+                heapq.heappush(self._heap, later[-1])
+                later.pop()
         return ran
 
     def note_cancelled(self) -> None:

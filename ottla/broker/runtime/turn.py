@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 LOG = logging.getLogger("ottla.turn")
@@ -151,7 +152,7 @@ class Turn:
                     partition.flush(now_ms)
                 except Exception:  # a bug, logged: the other partitions must be written
                     # Batches that stay would refer to buffers that are used again, and the turn would never end.
-                    LOG.exception("bug: the flush of a partition failed")
+                    _log_bug("the flush of a partition failed")
 
     def poll_done(self) -> None:
         """Every ready socket has been read: end the turn, or poll the sockets once more first."""
@@ -182,7 +183,7 @@ class Turn:
             try:
                 own()
             except Exception:  # a bug, logged: the other steps must run
-                LOG.exception("bug: a step at the end of a turn failed")
+                _log_bug("a step at the end of a turn failed")
         if self._senders:
             steps, self._senders = self._senders, []
             self._run(steps)
@@ -203,7 +204,7 @@ class Turn:
             try:
                 step()
             except Exception:  # a bug, logged: the other steps must run
-                LOG.exception("bug: a step at the end of a turn failed")
+                _log_bug("a step at the end of a turn failed")
 
     def _note_work(self) -> None:
         if self.has_work:
@@ -216,3 +217,9 @@ class Turn:
             except BaseException:
                 self.has_work = False  # no memory to plan the end: the next work plans it
                 raise
+
+
+def _log_bug(what: str) -> None:
+    """Log the current exception. Raises nothing: if there is no memory for the line, the turn must end nevertheless."""
+    with suppress(MemoryError):
+        LOG.exception("bug: %s", what, stacklevel=2)

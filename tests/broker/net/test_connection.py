@@ -295,6 +295,60 @@ def test_a_request_for_which_there_is_no_memory_ends_its_connection(
     assert not shell.memory_reserve.is_held
 
 
+def test_a_client_for_whose_connection_there_is_no_memory_is_closed_and_the_listener_gets_no_error(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With an error, uvloop would never accept from this listener again."""
+    errors: list[Exception] = [ZeroDivisionError("a bug"), MemoryError()]
+
+    def fail(listener: str) -> Connection:
+        raise errors.pop()
+
+    shell.memory_reserve.take()
+    monkeypatch.setattr(shell.connections, "protocol", fail)
+    for is_held in (False, False):
+        transport = FakeTransport()
+        shell.connections.accept("PLAINTEXT").connection_made(transport)
+        assert transport.aborted
+        assert shell.memory_reserve.is_held == is_held
+    assert not errors
+    assert "bug: a connection to the listener PLAINTEXT has no protocol" in caplog.text
+
+
+def test_a_client_that_cannot_be_noted_for_want_of_memory_is_closed(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an error, the loop would neither read nor close the connection."""
+
+    def fail(connection: Connection) -> str | None:
+        raise MemoryError
+
+    shell.memory_reserve.take()
+    monkeypatch.setattr(shell.connections, "add", fail)
+    connection, transport = shell.connect()
+    assert transport.aborted
+    assert not shell.memory_reserve.is_held
+    monkeypatch.undo()
+    connection.connection_lost(None)
+    assert len(shell.connections) == 0
+
+
+def test_a_connection_that_has_no_memory_to_send_its_replies_ends(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replies may be lost: its client must not wait for them."""
+
+    def fail(replies: object) -> None:
+        raise MemoryError
+
+    shell.memory_reserve.take()
+    connection, transport = shell.connect()
+    monkeypatch.setattr(transport, "writelines", fail)
+    shell.feed(connection, frame(b"1"))
+    assert transport.aborted
+    assert not shell.memory_reserve.is_held
+
+
 def test_one_request_at_a_time_waits_for_no_second_look(shell: Shell) -> None:
     connection, transport = shell.connect()
     feed(connection, frame(b"1"))

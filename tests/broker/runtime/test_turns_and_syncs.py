@@ -14,9 +14,10 @@ from kit.nodes import DATA, partition_of, start_node
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.net.connection import Connection
 from ottla.broker.node import Node
+from ottla.broker.runtime import turn as turn_module
 from ottla.broker.runtime.disk import POSTPONED_MS
 from ottla.broker.runtime.queued_syncer import QueuedSyncer
-from ottla.broker.runtime.turn import MOST_GATHERING
+from ottla.broker.runtime.turn import MOST_GATHERING, Turn
 from ottla.config.topic import TopicConfig
 from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.api.fetch import FetchResponse
@@ -538,3 +539,22 @@ def test_a_connection_that_has_ended_is_let_go_of_at_once_with_all_it_remembered
         assert [one for one in gc.get_objects() if id(one) == ended and isinstance(one, Connection)] == []
     finally:
         gc.enable()
+
+
+def test_a_turn_ends_though_there_is_no_memory_to_log_that_one_of_its_steps_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else it would never end: all replies from then on would wait for it."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    ran: list[str] = []
+    turn = Turn(lambda: 0)
+    monkeypatch.setattr(turn_module.LOG, "exception", fail)
+    for plan in (turn.after_append, turn.send_at_end, turn.last):
+        plan(fail)
+        plan(lambda: ran.append("behind it"))
+    turn.end(fail)
+    assert ran == 3 * ["behind it"]
+    assert not turn.has_work
