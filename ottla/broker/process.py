@@ -8,6 +8,7 @@ stop:     SIGTERM, SIGINT, and SIGHUP (the terminal is closed) unless the parent
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -20,10 +21,12 @@ from ottla.broker.notify import notify
 from ottla.broker.runtime.collector import Collector
 from ottla.broker.runtime.repeated_lines import RepeatedLines
 from ottla.broker.server import Server
+from ottla.broker.signal_watch import SignalWatch
 from ottla.broker.start_summary import log_configuration_warnings
 from ottla.storage.directories.load_progress import LoadInterrupted
 
 if TYPE_CHECKING:
+    from ottla.broker.runtime.memory_reserve import MemoryReserve
     from ottla.config.broker import BrokerConfig
 
 LOG = logging.getLogger("ottla.server")
@@ -60,7 +63,7 @@ def run(config: BrokerConfig, *, level: int = logging.INFO, ready_line: str | No
     configure_logging(level)
     loop = new_event_loop()
     try:
-        return loop.run_until_complete(_serve(config, ready_line))
+        return _Process(loop, config, ready_line).run()
     except (StartError, StorageError, MetadataError, OSError) as error:
         LOG.error("cannot start: %s", error)
         return 1
@@ -68,57 +71,138 @@ def run(config: BrokerConfig, *, level: int = logging.INFO, ready_line: str | No
         loop.close()
 
 
-async def _serve(config: BrokerConfig, ready_line: str | None) -> int:
-    loop = asyncio.get_running_loop()
-    stop, force = asyncio.Event(), asyncio.Event()
+class _Process:
+    """The life of one broker: its start, until a signal its service, and its stop.
 
-    def on_signal(name: str) -> None:
-        if stop.is_set() and name == signal.SIGHUP.name:
-            return  # the shell and the terminal send one each
-        if stop.is_set():
-            LOG.warning("%s again: stopping without waiting", name)
-            force.set()
-        else:
-            LOG.info("%s: stopping", name)
-            stop.set()
-            server.interrupt_start()
+    While it serves, no task waits for the signal: a task whose wake-up finds no memory would never run again. The
+    signal creates the task that stops it; if there is no memory for that, `MemoryReserve.after_shortage` does it later.
+    """
 
-    server = Server(config)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, on_signal, number.name)
-    log_configuration_warnings(config)
-    try:
-        await server.start()
-    except LoadInterrupted:
-        LOG.info("stopped during the recovery, which the next start continues (pid %d)", os.getpid())
+    def __init__(self, loop: asyncio.AbstractEventLoop, config: BrokerConfig, ready_line: str | None) -> None:
+        self._loop = loop
+        self._config = config
+        self._ready_line = ready_line
+        self._server = Server(config)
+        self._force = asyncio.Event()
+        self._reserve: MemoryReserve | None = None
+        self._collector: Collector | None = None
+        self._signals: SignalWatch | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._has_signal = False
+
+    def run(self) -> int:
+        """Return the exit status. Raises what a start or a stop raises."""
+        starting = self._loop.create_task(self._start())
+        starting.add_done_callback(self._started)
+        try:
+            self._run_until_stopped(starting)
+        finally:
+            if self._signals is not None:
+                self._signals.close()
+        starting.result()
+        if self._stopping is not None:
+            self._stopping.result()
         return 0
-    try:
-        _say_addresses(server, ready_line)
-    except OSError as error:
-        await server.stop()
-        raise StartError(f"standard output: {error.strerror}") from error
-    reserve = server.node.services.memory_reserve
-    reserve.take()
-    loop.set_exception_handler(reserve.on_loop_error)
-    sys.unraisablehook = reserve.on_unraisable
-    notify("READY=1")
-    for handler in logging.getLogger("ottla").handlers:
-        handler.addFilter(RepeatedLines())
-    services = server.node.services
-    metrics = services.metrics
-    collector = Collector(
-        metrics.chore("garbage collection"),
-        lambda: metrics.bytes_received,
-        loop.call_later,
-        wall_ms=services.clock.wall_ms,
-    )
-    await stop.wait()
-    notify("STOPPING=1")
-    collector.stop()
-    await server.stop(force=force)
-    LOG.info("stopped (pid %d)", os.getpid())
-    return 0
+
+    def _run_until_stopped(self, starting: asyncio.Task[None]) -> None:
+        while not (starting.done() and (self._collector is None or (self._stopping and self._stopping.done()))):
+            try:
+                self._loop.run_forever()
+            except MemoryError:  # uvloop had no memory to report another error, and ended
+                self._release_reserve()
+
+    def _started(self, task: asyncio.Task[None]) -> None:
+        if self._collector is None:
+            self._loop.stop()  # it has failed, or was interrupted
+
+    def _on_signal(self, number: int) -> None:
+        """Stop. What must happen comes first; the line in the log needs memory."""
+        is_first, self._has_signal = not self._has_signal, True
+        if not is_first and number == signal.SIGHUP:
+            return  # the shell and the terminal send one each
+        if is_first:
+            if self._reserve is not None:
+                self._reserve.end()  # a stop needs memory
+            self._server.interrupt_start()
+            self._stop_soon()
+        else:
+            self._force.set()
+        with contextlib.suppress(MemoryError):
+            name = signal.Signals(number).name
+            if is_first:
+                LOG.info("%s: stopping", name)
+            else:
+                LOG.warning("%s again: stopping without waiting", name)
+
+    def _begin_stop(self) -> None:
+        """Begin to stop, if it serves and there was a signal. Raises MemoryError: it has to be called again."""
+        if self._has_signal and self._collector is not None and self._stopping is None:
+            stop = self._stop()
+            try:
+                self._stopping = self._loop.create_task(stop)
+            except MemoryError:
+                stop.close()
+                raise
+
+    def _stop_soon(self) -> None:
+        try:
+            self._begin_stop()
+        except MemoryError:
+            self._release_reserve()  # after which it is called again
+
+    def _release_reserve(self) -> None:
+        if self._reserve is not None:
+            self._reserve.let_go()
+
+    async def _start(self) -> None:
+        server = self._server
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        self._signals = SignalWatch(self._loop, numbers, self._on_signal)
+        log_configuration_warnings(self._config)
+        try:
+            await server.start()
+        except LoadInterrupted:
+            LOG.info("stopped during the recovery, which the next start continues (pid %d)", os.getpid())
+            return
+        try:
+            _say_addresses(server, self._ready_line)
+        except OSError as error:
+            await server.stop()
+            raise StartError(f"standard output: {error.strerror}") from error
+        self._watch()
+        self._stop_soon()
+
+    def _watch(self) -> None:
+        """Take the reserve, and watch memory and the log from now on."""
+        services = self._server.node.services
+        reserve = self._reserve = services.memory_reserve
+        reserve.take()
+        self._loop.set_exception_handler(reserve.on_loop_error)
+        sys.unraisablehook = reserve.on_unraisable
+        notify("READY=1")
+        for handler in logging.getLogger("ottla").handlers:
+            handler.addFilter(RepeatedLines())
+        metrics = services.metrics
+        self._collector = Collector(
+            metrics.chore("garbage collection"),
+            lambda: metrics.bytes_received,
+            self._loop.call_later,
+            wall_ms=services.clock.wall_ms,
+        )
+        assert self._signals is not None
+        reserve.after_shortage += (self._signals.watch, self._begin_stop, self._collector.plan_again)
+
+    async def _stop(self) -> None:
+        try:
+            notify("STOPPING=1")
+            if self._collector is not None:
+                self._collector.stop()
+            await self._server.stop(force=self._force)
+            LOG.info("stopped (pid %d)", os.getpid())
+        finally:
+            self._loop.stop()
 
 
 def _say_addresses(server: Server, ready_line: str | None) -> None:

@@ -19,6 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ottla.address import host_and_port
+from ottla.broker.accepting import Accepting, Acceptor
 from ottla.broker.http_port import HttpPort
 from ottla.broker.loop_timers import LoopTimers
 from ottla.broker.net.connections import Connections
@@ -30,6 +31,7 @@ from ottla.broker.runtime.descriptors import LEAST_DESCRIPTORS, RAISED_BY, descr
 from ottla.broker.runtime.loop_watch import LoopWatch
 from ottla.broker.runtime.processor_wait import ProcessorWait
 from ottla.broker.runtime.threads import ThreadStarter
+from ottla.broker.shortage_recovery import ShortageRecovery
 from ottla.broker.start_summary import log_start_summary
 from ottla.config.errors import ConfigError
 from ottla.hand_over import Posts
@@ -82,8 +84,9 @@ class Server:
         self._node: Node | None = None
         self.connections: Connections | None = None
         self._timers: LoopTimers | None = None
+        self._recovery: ShortageRecovery | None = None
         self._watch: LoopWatch | None = None
-        self._servers: list[asyncio.AbstractServer] = []
+        self._accepting = Accepting()
         self._http: HttpPort | None = None
         self._is_accepting = False
         self._is_open = False
@@ -129,9 +132,7 @@ class Server:
             node.claim()
             for listener in self.config.listeners:
                 sockets.append((listener, bind(listener, self.config)))
-            # `poll_done` runs after every socket that is ready now has been read.
-            node.services.turn.on_work = functools.partial(loop.call_soon, node.services.turn.poll_done)
-            self._timers = LoopTimers(node.services, loop)
+            self._start_timers(loop, node)
             self._start_http()
             await self._open(loop, node, {one.name: bound.getsockname()[1] for one, bound in sockets})
             try:
@@ -144,8 +145,7 @@ class Server:
         except BaseException:
             for _, bound in sockets:
                 bound.close()
-            if self._timers is not None:
-                self._timers.stop()
+            self._stop_timers()
             if self._is_open:  # e.g. cancelled just after the logs were opened: the caller may start again
                 self.node.stop()
                 self._node = None
@@ -170,7 +170,8 @@ class Server:
         log_start_summary(self.config, node.services, (time.perf_counter_ns() - started_ns) // 1_000_000)
         await self._accept_all(loop, sockets)
         node.services.listening.listen()
-        self._watch = LoopWatch(node.services.metrics.loop_lag, node.services.listening.now_ms, loop.call_later)
+        self._watch = LoopWatch(node.services.metrics.loop_lag, self._look, loop.call_later)
+        node.services.memory_reserve.after_shortage.append(self._watch.plan_again)
         self._is_accepting = True
 
     async def _open(self, loop: asyncio.AbstractEventLoop, node: Node, bound_ports: Mapping[str, int]) -> None:
@@ -265,22 +266,31 @@ class Server:
 
     def _stop_accepting(self) -> None:
         self._is_accepting = False
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        self._accepting.stop()
 
     async def _stop_parts(self) -> None:
         """Stop everything but the connections and the logs."""
         if self._http is not None:
             await self._http.stop()
             self._http = None
-        if self._timers is not None:
-            self._timers.stop()
+        self._stop_timers()
         if self._watch is not None:
             self._watch.stop()
         if self._node is not None:
             self._node.quiesce()
             self._unwatch_posts()
+
+    def _start_timers(self, loop: asyncio.AbstractEventLoop, node: Node) -> None:
+        # `poll_done` runs after every socket that is ready now has been read.
+        node.services.turn.on_work = functools.partial(loop.call_soon, node.services.turn.poll_done)
+        self._timers = LoopTimers(node.services, loop)
+        self._recovery = ShortageRecovery(node.services.memory_reserve, loop)
+
+    def _stop_timers(self) -> None:
+        if self._timers is not None:
+            self._timers.stop()
+        if self._recovery is not None:
+            self._recovery.stop()
 
     async def _close_logs(self, node: Node, force: asyncio.Event | None) -> None:
         """`node.close_logs` in a thread, so that the loop still handles signals. Raises what it raises."""
@@ -375,6 +385,11 @@ class Server:
         finally:
             turn.end()
 
+    def _look(self) -> None:
+        """What is checked ten times a second."""
+        self.node.services.listening.now_ms()
+        self._accepting.look()
+
     async def _accept_all(
         self, loop: asyncio.AbstractEventLoop, sockets: Sequence[tuple[Listener, socket.socket]]
     ) -> None:
@@ -390,14 +405,14 @@ class Server:
         connections = self.connections
         assert connections is not None
         backlog = self.config.socket_listen_backlog_size
+        acceptor = Acceptor(loop, listener.name, bound, backlog, connections.accept)
         try:
-            bound.listen(backlog)  # uvloop's create_server reports no OSError of its own
-            server = await loop.create_server(lambda: connections.accept(listener.name), sock=bound, backlog=backlog)
+            await acceptor.start()
         except OSError as error:
             # With SO_REUSEADDR a bound port is only refused to the second process that listens.
             await self.stop()
             raise StartError(f"listeners={listener}: {explain(error)}") from error
-        self._servers.append(server)
+        self._accepting.add(acceptor)
         host, port = self.addresses[listener.name]
         advertised = self.config.advertised(listener.name)
         if advertised is None:

@@ -82,7 +82,7 @@ class Chore:
         self._step = step
         self._counters: ChoreCounters = services.metrics.chore(name)
         self._timer: Timer | None = None
-        self._is_waiting = False
+        self._is_waiting = self._is_stopped = False
 
     def start(self) -> None:
         """Plan the first step."""
@@ -97,6 +97,7 @@ class Chore:
 
     def stop(self) -> None:
         """Plan no more steps."""
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -107,10 +108,19 @@ class Chore:
         if self._is_waiting:
             self._plan(self.interval_ms)
             return
-        started_ns = time.perf_counter_ns()
-        has_more = self._guard(self._step)
-        self._counters.step((time.perf_counter_ns() - started_ns) // 1_000, self._services.clock.wall_ms())
-        self._plan(0 if has_more else self.interval_ms)
+        has_more = False
+        try:
+            started_ns = time.perf_counter_ns()
+            has_more = self._guard(self._step)
+            self._counters.step((time.perf_counter_ns() - started_ns) // 1_000, self._services.clock.wall_ms())
+        finally:  # also if there is no memory to log an error
+            self._plan(0 if has_more else self.interval_ms)
+
+    def plan_again(self) -> None:
+        """Plan the next step, if none is planned: there was no memory for that, perhaps. Raises MemoryError."""
+        timer = self._timer
+        if not self._is_stopped and (timer is None or timer.callback is None):
+            self._plan(self.interval_ms)
 
     def count_bytes(self, size_bytes: int) -> None:
         """Count bytes that the chore has freed or written."""
@@ -161,7 +171,11 @@ class Chore:
             elif done is not None:
                 self._guard(done)
 
-        self._services.workers.run(timed, finished)
+        try:
+            self._services.workers.run(timed, finished)
+        except BaseException:
+            self._is_waiting = False  # no memory to begin it: a later step does
+            raise
         return False
 
     def _plan(self, delay_ms: int) -> None:
@@ -217,6 +231,11 @@ class Chores:
         self._add("clock", HOUSEKEEPING_INTERVAL_MS, self._watch_clock)
         if self._tls is not None and self._tls.by_name:
             self._add("certificates", config.ottla_tls_reload_interval_ms, self._tls.look_at_files)
+        self._services.memory_reserve.after_shortage.append(self._plan_again)
+
+    def _plan_again(self) -> None:
+        for chore in self.chores.values():
+            chore.plan_again()
 
     def _watch_clock(self) -> bool:
         write = self._clock_watch.step()

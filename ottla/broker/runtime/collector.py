@@ -107,11 +107,19 @@ class Collector:
         collector.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, NEVER)
         collector.enable()
         self._handle = call_later(LOOK_S, self._look)
+        self._is_stopped = False
 
     def stop(self) -> None:
         """Change nothing more."""
+        self._is_stopped = True
         self._handle.cancel()
         self._gc.callbacks.remove(self._on_collection)
+
+    def plan_again(self) -> None:
+        """Plan the next check, whether or not one is planned: there was no memory to plan it, perhaps."""
+        if not self._is_stopped:
+            self._handle.cancel()
+            self._handle = self._call_later(LOOK_S, self._look)
 
     def _on_collection(self, phase: str, _: dict[str, int]) -> None:
         """Count a collection. Runs in any thread, and never twice at a time: nothing is collected meanwhile."""

@@ -27,7 +27,11 @@ class Handle(Protocol):
 
 
 class LoopWatch:
-    """Samples into `lag` until `stop`, and calls `look` each time. `call_later` is the loop's."""
+    """Samples into `lag` until `stop`, and calls `look` each time. `call_later` is the loop's.
+
+    It plans the next sample first: an error of `look` does not end it. If there is no memory to plan it, `plan_again`
+    has to be called.
+    """
 
     def __init__(
         self,
@@ -42,18 +46,31 @@ class LoopWatch:
         self._call_later = call_later
         self._now_s = now_s
         self._due_s = 0.0
-        self._handle: Handle
+        self._handle: Handle | None = None
+        self._is_stopped = False
         self._plan()
 
     def stop(self) -> None:
         """End the timer."""
-        self._handle.cancel()
+        self._is_stopped = True
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def plan_again(self) -> None:
+        """Plan the next sample, whether or not one is planned."""
+        if self._is_stopped:
+            return
+        if self._handle is not None:
+            self._handle.cancel()
+        self._plan()
 
     def _plan(self) -> None:
+        self._handle = None
         self._due_s = self._now_s() + INTERVAL_S
         self._handle = self._call_later(INTERVAL_S, self._look)
 
     def _look(self) -> None:
-        self._lag.observe(max(0, int((self._now_s() - self._due_s) * 1e6)))
-        self._look_at_time()
+        due_s = self._due_s
         self._plan()
+        self._lag.observe(max(0, int((self._now_s() - due_s) * 1e6)))
+        self._look_at_time()

@@ -3,7 +3,12 @@
 Without any memory the loop cannot even close a connection. It finds the same socket readable again, and spins on it
 forever. So a MemoryError that reaches the loop, or a connection that has no room for what it receives, releases the
 reserve. The connection that needed memory is closed with it, and a timer takes the reserve again when the system has
-memory. The reserve uses no physical memory: its pages are never written to. They count only where address space or data
+memory.
+
+A MemoryError can also end a chain of timers, each of which plans the next: it would never run again. So after each
+shortage `recover` plans all of them again. The loop calls it until there is memory for that (`wake`).
+
+The reserve uses no physical memory: its pages are never written to. They count only where address space or data
 are limited (RLIMIT_AS, RLIMIT_DATA, no overcommit). A cgroup's limit raises no MemoryError: the kernel kills there.
 """
 
@@ -16,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from ottla.broker.runtime.timers import Timers
+    from ottla.broker.runtime.timers import Timer, Timers
 
 LOG = logging.getLogger("ottla.memory")
 
@@ -28,20 +33,33 @@ SAID_EVERY_MS: Final = 60_000
 Map = Callable[[int], mmap.mmap]
 
 
+def _nothing() -> None:
+    """Wake no loop: there is none."""
+
+
 def _pages(size_bytes: int) -> mmap.mmap:
     return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class MemoryReserve:
-    """The reserve of one broker; nothing is held before `take`. All calls on the broker's thread."""
+    """The reserve of one broker; nothing is held before `take`. All calls on the broker's thread.
+
+    Attributes:
+        after_shortage: called after a shortage, perhaps several times: each plans its timer again, or raises
+            MemoryError.
+        wake: makes the loop call `recover` soon, and again until that returns True. It must not need memory.
+    """
 
     def __init__(self, timers: Timers, now_ms: Callable[[], float], pages: Map = _pages) -> None:
         self._timers = timers
         self._now_ms = now_ms
         self._pages = pages
         self._held: mmap.mmap | None = None
-        self._is_short = self._is_planned = False
+        self._again: Timer | None = None
+        self._is_short = self._is_ended = False
         self._said_ms: float | None = None
+        self.after_shortage: list[Callable[[], object]] = []
+        self.wake: Callable[[], object] = _nothing
 
     @property
     def is_held(self) -> bool:
@@ -50,8 +68,7 @@ class MemoryReserve:
 
     def take(self) -> None:
         """Take the reserve; if there is no memory for it, try again later."""
-        self._is_planned = False
-        if self._held is not None:
+        if self._held is not None or self._is_ended:
             return
         try:
             self._held = self._pages(RESERVE_BYTES)
@@ -69,16 +86,34 @@ class MemoryReserve:
             held.close()  # before anything that needs memory
             self._is_short = True
         try:
+            self.wake()
             self._plan()
             if held is not None:
                 self._say()
         except MemoryError:
-            return  # the next call plans it
+            return  # `recover` plans it
+
+    def recover(self) -> bool:
+        """Plan everything again that a shortage may have ended; return False if there is not enough memory yet."""
+        try:
+            for plan in self.after_shortage:
+                plan()
+            if self._held is None:
+                self._plan()
+        except MemoryError:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Release the reserve for good: the broker stops, and has to stop even if there is no memory left."""
+        self._is_ended = True
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
 
     def _plan(self) -> None:
-        if not self._is_planned:
-            self._timers.at(self._now_ms() + AGAIN_MS, self.take)
-            self._is_planned = True
+        if (self._again is None or self._again.callback is None) and not self._is_ended:
+            self._again = self._timers.at(self._now_ms() + AGAIN_MS, self.take)
 
     def _say(self) -> None:
         now_ms = self._now_ms()

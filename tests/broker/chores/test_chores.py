@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from ottla.broker.chores import chores, sweep
 from ottla.broker.chores.chores import FILES_PER_STEP, Chore
 from ottla.broker.chores.sweep import Sweep
 from ottla.broker.node import Node
+from ottla.broker.runtime.timers import Timer
 from ottla.broker.runtime.workers import InlineWorkers
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.record import Record
@@ -400,3 +402,71 @@ def test_chores_write_nothing_more_into_a_directory_that_is_offline() -> None:
     pass_time(node, clock, 7_200_000, step_ms=10_000)
     changing = {"pwritev", "rename", "truncate", "unlink", "make_directory", "remove_directory", "sync_directory"}
     assert [(kind, str(path)) for kind, path in files.history if kind in changing] == []
+
+
+def test_a_chore_continues_after_a_step_for_whose_error_there_was_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, _, clock = start_node()
+    steps: list[str] = []
+
+    def step() -> bool:
+        steps.append("step")
+        raise MemoryError
+
+    def fails(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(chores.logger, "exception", fails)
+    chore = Chore(node.services, "a chore", 1_000, step)
+    chore.start()
+    clock.advance(1_000)
+    with pytest.raises(MemoryError):
+        node.services.timers.run_due(clock.monotonic_ms())
+    clock.advance(1_000)
+    with pytest.raises(MemoryError):
+        node.services.timers.run_due(clock.monotonic_ms())
+    assert len(steps) == 2
+    chore.stop()
+
+
+def test_chores_whose_next_step_could_not_be_planned_are_planned_after_the_shortage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node, _, clock = start_node(offsets_retention_check_interval_ms=1_000)
+    chore = node.chores.chores["group expiry"]
+    at = node.services.timers.at
+
+    def fails(deadline_ms: float, callback: object) -> Timer:
+        raise MemoryError
+
+    monkeypatch.setattr(node.services.timers, "at", fails)
+    clock.advance(chore.interval_ms)
+    steps = node.services.metrics.chore("group expiry").steps
+    while node.services.metrics.chore("group expiry").steps == steps:
+        with contextlib.suppress(MemoryError):
+            node.services.timers.run_due(clock.monotonic_ms())
+    assert not node.services.memory_reserve.recover()
+    monkeypatch.setattr(node.services.timers, "at", at)
+    assert node.services.memory_reserve.recover()
+    runs = node.services.metrics.chore("group expiry").steps
+    pass_time(node, clock, chore.interval_ms + 1_000)
+    assert node.services.metrics.chore("group expiry").steps > runs
+
+
+def test_work_of_a_chore_that_could_not_begin_is_begun_by_a_later_step() -> None:
+    class Scant(InlineWorkers):
+        fails = True
+
+        def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+            if self.fails:
+                raise MemoryError
+            super().run(work, done)
+
+    workers = Scant()
+    node, _, _ = start_node_with(workers)
+    done: list[str] = []
+    chore = Chore(node.services, "a chore", 1_000, lambda: chore.in_worker(lambda: done.append("work")))
+    chore.run()
+    workers.fails = False
+    chore.run()
+    assert done == ["work"]
+    chore.stop()

@@ -193,3 +193,24 @@ def test_a_stopped_one_asks_for_nothing_more() -> None:
     process = Process()
     process.collector.stop()
     assert (process.planned, process.gc.callbacks) == ([], [])
+
+
+def test_a_check_for_which_there_was_no_memory_is_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process()
+    look = process.planned.pop()[1]
+
+    def fails(delay_s: float, callback: Callable[[], None]) -> Process:
+        raise MemoryError
+
+    monkeypatch.setattr(process.collector, "_call_later", fails)
+    with pytest.raises(MemoryError):
+        look()
+    assert not process.planned
+    monkeypatch.undo()
+    process.collector.plan_again()
+    process.collector.plan_again()
+    assert len(process.planned) == 1
+    assert process.look() == LOOK_S
+    process.collector.stop()
+    process.collector.plan_again()
+    assert not process.planned

@@ -53,3 +53,37 @@ def test_a_stopped_watch_asks_no_more() -> None:
     loop = Loop()
     LoopWatch(Histogram(), lambda: None, loop.call_later, now_s=lambda: loop.now_s).stop()
     assert loop.cancelled == 1
+
+
+def test_an_error_of_a_look_does_not_end_the_watch() -> None:
+    loop = Loop()
+
+    def fail() -> None:
+        raise MemoryError
+
+    LoopWatch(Histogram(), fail, loop.call_later, now_s=lambda: loop.now_s)
+    for _ in range(3):
+        with pytest.raises(MemoryError):
+            loop.run_late(0.0)
+    assert len(loop.planned) == 1
+
+
+def test_a_look_that_could_not_be_planned_is_planned_again_but_not_after_the_end() -> None:
+    loop, lag, fails = Loop(), Histogram(), [False, True, False, False]
+
+    def call_later(delay_s: float, callback: Callable[[], None]) -> Loop:
+        if fails.pop(0):
+            raise MemoryError
+        return loop.call_later(delay_s, callback)
+
+    watch = LoopWatch(lag, lambda: None, call_later, now_s=lambda: loop.now_s)
+    with pytest.raises(MemoryError):
+        loop.run_late(0.0)
+    assert not loop.planned
+    watch.plan_again()
+    loop.run_late(0.0)
+    assert lag.count == 1
+    watch.stop()
+    watch.plan_again()
+    assert not fails
+    assert len(loop.planned) == 1

@@ -11,7 +11,7 @@ import pytest
 from kit.clock import ManualClock
 
 from ottla.broker.runtime.memory_reserve import AGAIN_MS, RESERVE_BYTES, SAID_EVERY_MS, MemoryReserve
-from ottla.broker.runtime.timers import Timers
+from ottla.broker.runtime.timers import Timer, Timers
 
 
 class Shell:
@@ -108,4 +108,35 @@ def test_an_error_of_c_code_for_whose_message_there_is_no_memory_lets_it_go(monk
     assert shell.reserve.is_held
     shell.reserve.on_unraisable(SimpleNamespace(exc_type=OSError))
     assert messages == [OSError, OSError]
+    assert not shell.reserve.is_held
+
+
+def test_the_reserve_is_taken_again_though_there_was_no_memory_to_plan_that() -> None:
+    shell = Shell()
+    at, wakes = shell.timers.at, []
+
+    def fails(deadline_ms: float, callback: object) -> Timer:
+        raise MemoryError
+
+    shell.reserve.wake = lambda: wakes.append("wake")
+    shell.timers.at = fails  # type: ignore[method-assign,assignment]
+    shell.reserve.let_go()
+    assert wakes == ["wake"]
+    assert not shell.reserve.recover()
+    shell.timers.at = at  # type: ignore[method-assign]
+    assert shell.reserve.recover()
+    assert shell.reserve.recover()
+    assert len(shell.timers) == 1
+    shell.after(AGAIN_MS)
+    assert shell.reserve.is_held
+
+
+def test_an_ended_reserve_is_released_and_not_taken_again() -> None:
+    shell = Shell()
+    shell.reserve.let_go()
+    shell.after(AGAIN_MS)
+    shell.reserve.end()
+    assert shell.maps[-1].closed
+    shell.reserve.let_go()
+    shell.after(AGAIN_MS)
     assert not shell.reserve.is_held
