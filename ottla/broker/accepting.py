@@ -79,6 +79,12 @@ class Acceptor:
             self._arrived_before = -1
             self._renewal = self._loop.create_task(self._renew())
 
+    def descriptors(self) -> list[int]:
+        """The descriptors of its sockets."""
+        sockets = [] if self._server is None else getattr(self._server, "sockets", ())
+        # uvloop has None in place of one that it has closed.
+        return [one.fileno() for one in (self._bound, *sockets) if one is not None]
+
     def _arrive(self) -> asyncio.BaseProtocol:
         self._arrived += 1
         return self._make(self._name)
@@ -124,6 +130,10 @@ class Accepting:
             self._looks = 0
             for acceptor in self._acceptors:
                 acceptor.look()
+
+    def descriptors(self) -> list[int]:
+        """The descriptors of all listening sockets."""
+        return [descriptor for acceptor in self._acceptors for descriptor in acceptor.descriptors()]
 
     def stop(self) -> None:
         """Accept no more."""

@@ -264,6 +264,11 @@ class Server:
             self._timers.run()
             self.node.services.turn.end()
 
+    def socket_descriptors(self) -> list[int]:
+        """The descriptors of its listening sockets and of its connections, except HTTP's; -1 for closed ones."""
+        connections = () if self.connections is None else self.connections
+        return self._accepting.descriptors() + [connection.descriptor for connection in connections]
+
     def _stop_accepting(self) -> None:
         self._is_accepting = False
         self._accepting.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ottla.storage.files.clock import Clock
 
 T = TypeVar("T")
+_RUNNING: Final[weakref.WeakSet[BrokerThread]] = weakref.WeakSet()
+"""Those of this process that have started and have not ended."""
 NOT_RUNNING: Final = "the broker does not run: use `with`, or call start()"
 FORKED: Final = "the broker runs in the process from which this one was forked: only its address is here"
 
@@ -45,6 +48,7 @@ class BrokerThread:
         self._started: Future[None] = Future()
         self._thread.start()
         self._started.result()
+        _RUNNING.add(self)
 
     def stop(self) -> None:
         """Stop it as `Server.stop` does, and return when it has ended. Does nothing if it has."""
@@ -99,7 +103,22 @@ class BrokerThread:
         with suppress(InvalidStateError):  # it was asked to end before
             self._end.set_result(clean)
         self._thread.join()
+        _RUNNING.discard(self)
         self._ended.result()
+
+    def release_sockets(self) -> None:
+        """In a forked process: give up its copies of the broker's sockets. Else the port would stay taken for as long
+        as that process lives, and clients whose connections the broker has closed would not notice.
+
+        Their numbers stay in use, since the loop of the other thread, which does not run here, still has them.
+        """
+        if self.server is None:
+            return
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for descriptor in self.server.socket_descriptors():
+            if descriptor >= 0:
+                os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
 
     def _run(self) -> None:
         loop = self._loop = new_event_loop()
@@ -124,3 +143,14 @@ class BrokerThread:
             await server.stop()
         else:
             await server.abandon()
+
+
+def _release_in_child() -> None:
+    for thread in list(_RUNNING):
+        with suppress(OSError):
+            thread.release_sockets()
+    _RUNNING.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_in_child)

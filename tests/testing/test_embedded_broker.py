@@ -230,6 +230,34 @@ with EmbeddedBroker() as broker:
     assert (ended.returncode, ended.stdout) == (0, f"{refused}\n7 0\n"), ended.stderr
 
 
+def test_it_restarts_while_a_forked_process_lives_and_its_clients_notice() -> None:
+    """The child has copies of all descriptors: with one of a listening socket, the port would stay taken."""
+    program = """
+import os, socket
+from ottla.testing import EmbeddedBroker
+with EmbeddedBroker() as broker:
+    broker.send("orders", b"tea")
+    host, port = broker.bootstrap_servers.split(":")
+    client = socket.create_connection((host, int(port)))
+    for _ in range(2):  # after two round trips the client that connected before is known to the broker
+        broker.admin.list_topics()
+    goes_on, ends = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(ends)
+        os.read(goes_on, 1)
+        os._exit(7)
+    broker.send("orders", b"after the fork")
+    broker.restart()
+    print(client.recv(1), len(broker.records("orders")), flush=True)
+    os.close(ends)
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "b'' 2\n7\n"), ended.stderr
+
+
 def test_threads_start_it_once_and_share_its_clients() -> None:
     before = threads()
     broker = EmbeddedBroker()

@@ -123,6 +123,12 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
         elif peer.authentication is not None:
             peer.authentication.begin()
 
+    @property
+    def descriptor(self) -> int:
+        """The descriptor of its socket; -1 if that is closed."""
+        raw = None if self.transport is None else self.transport.get_extra_info("socket")
+        return NO_DESCRIPTOR if raw is None else int(raw.fileno())
+
     def handshake_done(self) -> None:
         """Note the end of the TLS handshake; `peer.principal` is that of the client's certificate."""
         self.handshake_since_ms = None
