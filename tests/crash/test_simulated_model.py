@@ -1,4 +1,6 @@
-"""What the simulator's model allows: the cleaner takes no more than compaction may; lost records need a new epoch."""
+"""What the simulator's model allows: the cleaner takes no more than compaction may; lost records need a new epoch; a
+rejected record has a dead letter if the member still had it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,10 @@ from uuid import uuid4
 
 import pytest
 from kit.simulator.model import Loss, Model, PartitionModel, Shown, Stored, Violation
+from kit.simulator.share_model import Acknowledgement, Delivery, GroupModel, Session, SharePartitionModel
 from kit.simulator.topic_model import TopicModel
+
+from ottla.protocol.api.share_fetch import AcknowledgeType
 
 COMPACTED = {"cleanup.policy": "compact", "ottla.acks.all": "sync"}
 VALUE = Stored(b"b", b"1 ")
@@ -83,3 +88,23 @@ def test_an_end_may_be_lost_that_has_a_gap_of_an_earlier_loss() -> None:
     model, topic = Model(), TopicModel("t", uuid4(), {"ottla.acks.all": "sync"}, [known])
     model.audit_partition(topic, 0, Shown(start=0, end=6, leader_epoch=2, records={}, size_bytes=0), Loss.STOP, 0)
     assert known.gone == set(range(6))
+
+
+@pytest.mark.parametrize(("answered_ms", "letters"), [(29_999, {7}), (30_000, set())])
+def test_a_rejection_brings_a_dead_letter_only_while_its_member_has_the_record(
+    answered_ms: int, letters: set[int]
+) -> None:
+    """The simulator's seed 642613948283: the cleaner had removed the record after the lock, the start offset passed it,
+    and the late rejection was answered without an error.
+    """
+    _, topic, _ = partition_with_a_record()
+    group = GroupModel("g", reset="earliest", committed_only=False)
+    group.has_letters = True
+    known = SharePartitionModel(group, topic, 0, loses_states=False)
+    delivery = Delivery(Session(), 0, count=1, sent=1, taken=2, taken_ms=0, until_ms=30_000)
+    known.deliver(7, delivery, 2)
+    rejected = Acknowledgement(known, 0, 3, 10_000, [(7, AcknowledgeType.REJECT, delivery)])
+    known.ask(rejected)
+    known.answered(rejected, lock_ms=30_000, now_ms=answered_ms)
+    assert known.letters == letters
+    assert known.offsets[7].done == "answered to be done (reject)"

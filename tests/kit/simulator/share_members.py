@@ -519,7 +519,7 @@ class ShareMember:
         if code == ErrorCode.NONE:
             if ack.is_wrong:
                 raise Violation(f"{partition}: a wrong acknowledgement is taken")
-            partition.answered(ack, lock_ms)
+            partition.answered(ack, lock_ms, self._clock.monotonic_ms())
             for offset, kind, _ in ack.said:
                 if kind is not AcknowledgeType.RENEW:
                     held.pop(offset, None)

@@ -299,8 +299,10 @@ class SharePartitionModel:
             if kind is not AcknowledgeType.RENEW:
                 self.offsets.setdefault(offset, OffsetModel()).asked.add(sent)
 
-    def answered(self, sent: Acknowledgement, lock_ms: int) -> None:
-        """It is done."""
+    def answered(self, sent: Acknowledgement, lock_ms: int, now_ms: float) -> None:
+        """It is done. What was said after the end of a lock counts for nothing where the start offset has passed the
+        record, by another member's acknowledgement or because the cleaner has removed it: Kafka answers no error then.
+        """
         self._acknowledgements.discard(sent)
         is_certain = self.is_certain_since(sent.generation)
         for offset, kind, delivery in sent.said:
@@ -314,20 +316,21 @@ class SharePartitionModel:
             elif kind is not AcknowledgeType.RELEASE:
                 known.done = known.done or f"answered to be done ({kind.name.lower()})"
                 if kind is AcknowledgeType.REJECT:
-                    self._note_letter(offset)
+                    has_lock = now_ms < delivery.until_ms and delivery.generation == sent.generation
+                    self._note_letter(offset, is_certain=has_lock)
             else:
                 known.durable = max(known.durable, delivery.count)
                 if delivery.count >= self.group.most_limit:
                     known.done = known.done or f"released after delivery {delivery.count}, the last"
-                    self._note_letter(offset)
+                    self._note_letter(offset, is_certain=True)
                 elif delivery.count >= self.group.least_limit:
                     known.may_be_done = sent.sent
 
-    def _note_letter(self, offset: int) -> None:
+    def _note_letter(self, offset: int, *, is_certain: bool) -> None:
         """A record is archived, with a letter: unless it was archived before, because the log has lost it."""
         if self.group.has_letters:
             self.offsets[offset].has_letter = True
-            if not self._loses_beginning:
+            if is_certain and not self._loses_beginning:
                 self.letters.add(offset)
 
     def refused(self, sent: Acknowledgement) -> None:
