@@ -112,9 +112,9 @@ class ShardLoad(ShardState):
             else:
                 self._services.counters.aborted("fenced")
                 now_ms = self.now().wall_ms
-                fenced = machine.fence(raised, server_version=self._services.version(), now_ms=now_ms)
-                # The next epoch may have been assigned, too, and its record lost: no second producer gets it.
-                self._keep(fenced._replace(last_producer_epoch=NO_PRODUCER_EPOCH), ())
+                # For good: the next epoch may have been assigned, too, and its record lost. No second producer gets it.
+                fenced = machine.fence_for_good(raised, server_version=self._services.version(), now_ms=now_ms)
+                self._keep(fenced, ())
 
     def _adopt(self, transactional_id: str, partitions: Collection[TopicPartition]) -> None:
         known = self.transactions[transactional_id]

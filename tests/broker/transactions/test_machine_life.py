@@ -134,7 +134,11 @@ class Life(RuleBasedStateMachine):
             return step(self.new_id())
 
     def fence(self, known: Transaction) -> None:
-        self.keep(machine.fence(known, server_version=2, now_ms=self.now_ms))
+        self.keep(
+            self.with_id(
+                lambda new_id: machine.fence(known, server_version=2, now_ms=self.now_ms, new_producer_id=new_id)
+            )
+        )
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
