@@ -90,6 +90,11 @@ def test_an_end_may_be_lost_that_has_a_gap_of_an_earlier_loss() -> None:
     assert known.gone == set(range(6))
 
 
+def share_partition() -> SharePartitionModel:
+    _, topic, _ = partition_with_a_record()
+    return SharePartitionModel(GroupModel("g", reset="earliest", committed_only=False), topic, 0, loses_states=False)
+
+
 @pytest.mark.parametrize(("answered_ms", "letters"), [(29_999, {7}), (30_000, set())])
 def test_a_rejection_brings_a_dead_letter_only_while_its_member_has_the_record(
     answered_ms: int, letters: set[int]
@@ -97,14 +102,36 @@ def test_a_rejection_brings_a_dead_letter_only_while_its_member_has_the_record(
     """The simulator's seed 642613948283: the cleaner had removed the record after the lock, the start offset passed it,
     and the late rejection was answered without an error.
     """
-    _, topic, _ = partition_with_a_record()
-    group = GroupModel("g", reset="earliest", committed_only=False)
-    group.has_letters = True
-    known = SharePartitionModel(group, topic, 0, loses_states=False)
-    delivery = Delivery(Session(), 0, count=1, sent=1, taken=2, taken_ms=0, until_ms=30_000)
+    known = share_partition()
+    known.group.has_letters = True
+    delivery = Delivery(Session(), 0, count=1, sent=1, taken=2, taken_ms=0, until_ms=30_000, changes=0)
     known.deliver(7, delivery, 2)
     rejected = Acknowledgement(known, 0, 3, 10_000, [(7, AcknowledgeType.REJECT, delivery)])
     known.ask(rejected)
     known.answered(rejected, lock_ms=30_000, now_ms=answered_ms)
     assert known.letters == letters
     assert known.offsets[7].done == "answered to be done (reject)"
+
+
+@pytest.mark.parametrize("when", ["never", "under way", "before the fetch", "after the fetch"])
+def test_a_lock_lasts_unless_an_administrator_may_have_ended_all_sessions_of_the_group(when: str) -> None:
+    """The simulator's seed 114964621402: offsets of another topic were deleted while no member was in the group, and
+    the answer that says so had not reached its last member yet.
+    """
+    known = share_partition()
+    group = known.group
+    if when == "before the fetch":
+        group.change_asked()
+        group.change_answered()
+    first = Delivery(Session(), 0, count=1, sent=1, taken=2, taken_ms=0, until_ms=30_000, changes=group.changes)
+    known.deliver(7, first, 2)
+    if when in ("under way", "after the fetch"):
+        group.change_asked()
+    if when == "after the fetch":
+        group.change_answered()
+    second = Delivery(Session(), 0, count=2, sent=3, taken=4, taken_ms=1, until_ms=30_001, changes=group.changes)
+    if when in ("never", "before the fetch"):
+        with pytest.raises(Violation, match="delivery 2 to another, and delivery 1 has not ended"):
+            known.deliver(7, second, 4)
+    else:
+        known.deliver(7, second, 4)

@@ -53,6 +53,8 @@ class Delivery:
     taken_ms: float
     until_ms: float
     """Until then the lock lasts at least."""
+    changes: int
+    """`GroupModel.changes` when the fetch was sent."""
     may_be_over: bool = False
     """Whether the member has sent what ends it."""
 
@@ -127,7 +129,7 @@ class GroupModel:
         self.has_letters = False
         """Whether its archived records have dead letters."""
         self.changes = 0
-        """Of offsets by an administrator, sent and answered: one that takes them all away ends the sessions, too."""
+        """Of offsets by an administrator, sent and answered: one that takes some away ends the group's sessions."""
         self.under_way = 0
         """Those that are sent and not answered: they may end the sessions at any time."""
         self.least_limit = self.most_limit = DEFAULT_LIMIT
@@ -141,6 +143,10 @@ class GroupModel:
         """It is done, or refused."""
         self.changes += 1
         self.under_way -= 1
+
+    def keeps_sessions_since(self, changes: int) -> bool:
+        """Whether no session may have ended by a change since there were so many."""
+        return self.changes == changes and not self.under_way
 
     def note_limit(self, limit: int) -> None:
         """A limit of deliveries was asked for."""
@@ -262,7 +268,7 @@ class SharePartitionModel:
         if count > most:
             raise Violation(f"{where}: delivery {count}, after delivery {known.high} (at most {most} was possible)")
         for other in known.deliveries:
-            is_held = other.holds_at(delivery.taken_ms)
+            is_held = other.holds_at(delivery.taken_ms) and self.group.keeps_sessions_since(other.changes)
             if is_held and (count > other.count or delivery.until_ms > other.taken_ms):
                 raise Violation(f"{where}: delivery {count} to another, and delivery {other.count} has not ended")
         if count >= known.high:
