@@ -1,5 +1,5 @@
 """What the simulator's model allows: the cleaner takes no more than compaction may; lost records need a new epoch; a
-rejected record has a dead letter if the member still had it.
+rejected record has a dead letter if the member still had it; locks and epochs last as long as sessions.
 """
 
 from __future__ import annotations
@@ -7,8 +7,11 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pytest
+from kit.clock import ManualClock
 from kit.simulator.model import Loss, Model, PartitionModel, Shown, Stored, Violation
 from kit.simulator.share_model import Acknowledgement, Delivery, GroupModel, Session, SharePartitionModel
+from kit.simulator.streams_model import Membership, StreamsGroupModel
+from kit.simulator.streams_requests import APPLICATIONS, SESSION_MS
 from kit.simulator.topic_model import TopicModel
 
 from ottla.protocol.api.share_fetch import AcknowledgeType
@@ -135,3 +138,23 @@ def test_a_lock_lasts_unless_an_administrator_may_have_ended_all_sessions_of_the
             known.deliver(7, second, 4)
     else:
         known.deliver(7, second, 4)
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_member_of_a_streams_group_joins_at_its_epoch_unless_all_other_sessions_may_have_ended(
+    has_ended: bool,
+) -> None:
+    """The simulator's seed 141802699806: the group was removed between the request and its answer, and is a new one."""
+    clock = ManualClock()
+    group = StreamsGroupModel(APPLICATIONS[0], Model(), clock)
+    other = Membership("other", "p", None, SESSION_MS, epoch=9, alive_ms=clock.monotonic_ms(), is_sure=True)
+    new = Membership("new", "q", None, SESSION_MS)
+    group.members += [other, new]
+    newest = group.newest_epoch()
+    assert newest == 9
+    clock.advance(SESSION_MS if has_ended else SESSION_MS - 1)
+    if has_ended:
+        group.epoch_answered(new, 2, newest)
+        return
+    with pytest.raises(Violation, match="joins at epoch 2, another member has 9"):
+        group.epoch_answered(new, 2, newest)
