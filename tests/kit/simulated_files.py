@@ -166,10 +166,11 @@ class SimulatedFile(File):
         except NotOpened:
             raise  # it was to be opened again, and no sync was begun
         except OSError:
-            self._reported = self.inode.write_errors
-            self.inode.lose()
-            if not has_lost_pages:
-                self._files.note_write_error(self.path)
+            if self._open:  # a closed file says nothing of the disk
+                self._reported = self.inode.write_errors
+                self.inode.lose()
+                if not has_lost_pages:
+                    self._files.note_write_error(self.path)
             raise
 
     @property

@@ -51,8 +51,8 @@ def sort_open(transactions: Mapping[str, Transaction], open_in_logs: Iterable[Op
             continue
         if _is_of_the_next(found, known):
             adoption.next.setdefault(known.transactional_id, set()).add(found.where)
-        elif found.where in known.partitions and found.producer_epoch <= known.producer_epoch:
-            pass  # its end will write the marker
+        elif _is_marked_by_the_end(found, known):
+            pass
         elif (found.producer_id, found.producer_epoch) == known[1:3] and not known.is_prepared:
             adoption.current.setdefault(known.transactional_id, set()).add(found.where)
         else:
@@ -65,5 +65,11 @@ def _is_of_the_next(found: OpenTransaction, known: Transaction) -> bool:
     if not known.is_prepared or known.client_version < VERSION_WITH_EPOCH_BUMPS:
         return False
     if known.next_producer_id != NO_PRODUCER_ID:
-        return found.producer_id == known.next_producer_id
+        return (found.producer_id, found.producer_epoch) == (known.next_producer_id, 0)
     return found.producer_epoch == known.producer_epoch
+
+
+def _is_marked_by_the_end(found: OpenTransaction, known: Transaction) -> bool:
+    """Whether the end of `known` will write a marker that ends it."""
+    is_of_its_producer = found.producer_id == known.producer_id and found.producer_epoch <= known.producer_epoch
+    return is_of_its_producer and found.where in known.partitions

@@ -58,6 +58,7 @@ class TransactionCoordinator:
             open_in_logs=lambda: open_transactions(services.catalog),
             epochs_in_logs=lambda producer_ids: newest_epochs(services.catalog, producer_ids),
             version=lambda: services.catalog.transaction_version,
+            new_producer_id=self._new_producer_id,
             id_count=lambda: self.id_count,
             open_count=self.count_open,
         )
@@ -260,6 +261,15 @@ class TransactionCoordinator:
 
         run(None)
         return pending
+
+    def _new_producer_id(self, given: Callable[[int | None], None]) -> None:
+        """Pass a new producer id to `given`, or None, unless the broker stops before: as for `_write_marker`."""
+
+        def given_unless_closed(producer_id: int | None) -> None:
+            if not self._is_closed:
+                given(producer_id)
+
+        self._services.producer_ids.next(given_unless_closed)
 
     def _write_marker(
         self, where: TopicPartition, ended: Transaction, coordinator_epoch: int, done: VisibleCallback

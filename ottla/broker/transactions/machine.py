@@ -10,7 +10,7 @@ allowed, it raises KafkaError with Kafka's code, and nothing has changed. Steps 
 With `transaction.version` 2 (KIP-890) every end raises the producer's epoch, so that a batch that was sent before the
 end cannot be written after it. When the coordinator itself aborts a transaction, it raises the epoch in every version:
 the producer is fenced. In version 2 it may continue, as after an end whose answer was lost, unless another producer has
-begun since: EndTxn 5 and InitProducerId return the raised epoch.
+begun since: EndTxn 5 and InitProducerId return the raised epoch, or the new producer id after the last epoch.
 
 Sources: Kafka's `TransactionMetadata`, `TransactionCoordinator`; KIP-98, 360, 890. One difference: as a step is never
 interrupted, there are no pending states, and PrepareEpochFence, which Kafka never stores, is part of the step `fence`.
@@ -196,7 +196,7 @@ def _end_with_bump(
     has_bumped = known.client_version >= VERSION_WITH_EPOCH_BUMPS
     is_repeated = has_bumped and producer == (known.producer_id, known.producer_epoch - 1)
     if known.producer_epoch == MAX_EPOCH and known.next_producer_id == NO_PRODUCER_ID:
-        is_repeated = False  # it was fenced; no client gets this epoch
+        is_repeated = False  # it was fenced for good; no client gets this epoch
     if known.is_idle and has_bumped and known.producer_epoch == 0:
         is_repeated |= producer == (known.previous_producer_id, MAX_EPOCH - 1)
     if is_repeated and known.status not in (TransactionStatus.ONGOING, TransactionStatus.EMPTY):
@@ -221,7 +221,8 @@ def _end_with_bump(
 def _prepared_with_bump(known: Transaction, is_commit: bool, client_version: int, now_ms: int) -> Transaction:
     (name, producer_id, epoch, timeout_ms, _, partitions, start_ms, _, previous_id, next_id, _, _) = known
     status = TransactionStatus.PREPARE_COMMIT if is_commit else TransactionStatus.PREPARE_ABORT
-    fields = (name, producer_id, epoch + 1, timeout_ms, status, partitions, start_ms, now_ms, previous_id, next_id)
+    raised = epoch + 1 if epoch < MAX_EPOCH else epoch
+    fields = (name, producer_id, raised, timeout_ms, status, partitions, start_ms, now_ms, previous_id, next_id)
     return tuple.__new__(Transaction, (*fields, epoch, client_version))
 
 
@@ -233,13 +234,26 @@ def _check_repeated(known: Transaction, is_commit: bool) -> None:
         raise _concurrent(known)
 
 
-def fence(known: Transaction, *, server_version: int, now_ms: int) -> Transaction:
-    """Prepare the abort of an open transaction and fence its producer: it has timed out, or another one has come."""
+def fence(known: Transaction, *, server_version: int, now_ms: int, new_producer_id: int | None = None) -> Transaction:
+    """Prepare the abort of an open transaction and fence its producer: it has timed out, or another one has come.
+
+    In version 2 the producer may continue, after its last epoch with the new producer id. Raises NeedsProducerId.
+    """
+    fenced = fence_for_good(known, server_version=server_version, now_ms=now_ms)
+    if server_version < VERSION_WITH_EPOCH_BUMPS:
+        return fenced
+    if not known.is_epoch_exhausted:
+        return fenced._replace(last_producer_epoch=known.producer_epoch)
+    if new_producer_id is None:
+        raise NeedsProducerId
+    return fenced._replace(last_producer_epoch=known.producer_epoch, next_producer_id=new_producer_id)
+
+
+def fence_for_good(known: Transaction, *, server_version: int, now_ms: int) -> Transaction:
+    """As `fence`, but the producer may not continue in any version: no new producer id is needed."""
     raised = min(known.producer_epoch + 1, MAX_EPOCH)
-    may_continue = server_version >= VERSION_WITH_EPOCH_BUMPS and raised < MAX_EPOCH
-    last_epoch = known.producer_epoch if may_continue else NO_PRODUCER_EPOCH
     prepared = _prepared(known, False, server_version, now_ms)
-    return prepared._replace(producer_epoch=raised, last_producer_epoch=last_epoch)
+    return prepared._replace(producer_epoch=raised, last_producer_epoch=NO_PRODUCER_EPOCH)
 
 
 def complete(known: Transaction, *, now_ms: int) -> Transaction:
@@ -256,7 +270,6 @@ def complete(known: Transaction, *, now_ms: int) -> Transaction:
         producer_epoch=0,
         previous_producer_id=known.producer_id,
         next_producer_id=NO_PRODUCER_ID,
-        last_producer_epoch=known.producer_epoch,
     )
 
 

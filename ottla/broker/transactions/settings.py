@@ -83,7 +83,8 @@ class TransactionServices:
     """The services that all shards of a broker share.
 
     `version` returns the finalized `transaction.version`; `open_in_logs` all open transactions in the logs;
-    `epochs_in_logs` the newest epochs of producers in the logs; `id_count` and `open_count` the numbers of
+    `epochs_in_logs` the newest epochs of producers in the logs; `new_producer_id` passes on a new producer id, or None
+    if none could be stored, and nothing when the broker stops; `id_count` and `open_count` are the numbers of
     transactional ids and open transactions in all shards.
     """
 
@@ -93,5 +94,6 @@ class TransactionServices:
     open_in_logs: Callable[[], Iterator[OpenTransaction]]
     epochs_in_logs: Callable[[Set[int]], Steps[dict[int, int]]]
     version: Callable[[], int]
+    new_producer_id: Callable[[Callable[[int | None], None]], None]
     id_count: Callable[[], int]
     open_count: Callable[[], int]

@@ -14,7 +14,7 @@ since a load that finds only the first one writes the markers again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -79,8 +79,9 @@ class TransactionShard(ShardLoad):
         known, now = self.transactions.get(transactional_id), self.now()
         if known is not None and known.status is TransactionStatus.ONGOING:
             machine.check_expected(known, expected)
+            version = self._services.version()
+            fenced = machine.fence(known, server_version=version, now_ms=now.wall_ms, new_producer_id=new_producer_id)
             self._services.counters.aborted("fenced")
-            fenced = machine.fence(known, server_version=self._services.version(), now_ms=now.wall_ms)
             self._prepare(fenced, None, now)
             refusal = KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the open transaction is being aborted: try again")
             self.finish(transactional_id, Effects(replies=[(waiter, refusal)]))
@@ -260,7 +261,7 @@ class TransactionShard(ShardLoad):
 
     def on_due(self, key: str) -> None:
         """Abort a transaction that has timed out, or retry markers."""
-        transaction, now = self.transactions.get(key), self.now()
+        transaction = self.transactions.get(key)
         if transaction is None:
             return
         marking = self._markings.get(key)
@@ -272,9 +273,30 @@ class TransactionShard(ShardLoad):
                 key,
                 transaction.timeout_ms,
             )
-            self._services.counters.aborted("timeout")
-            fenced = machine.fence(transaction, server_version=self._services.version(), now_ms=now.wall_ms)
-            self._prepare(fenced, None, now)
+            try:
+                self._abort(transaction, machine.fence)
+            except machine.NeedsProducerId:
+                self._services.new_producer_id(partial(self._abort_with_id, transaction))
+
+    def _abort_with_id(self, timed_out: Transaction, new_producer_id: int | None) -> None:
+        """Abort a transaction that has timed out in the last epoch of its producer id, unless it has ended meanwhile.
+        Without a new id (none could be stored) its producer is fenced for good: readers wait for no id.
+        """
+        known = self.transactions.get(timed_out.transactional_id)
+        if self.is_dead or known is None or known.status is not TransactionStatus.ONGOING:
+            return
+        if known[1:3] != timed_out[1:3] or known.start_ms != timed_out.start_ms:
+            return  # the next transaction
+        if new_producer_id is None:
+            self._abort(known, machine.fence_for_good)
+        else:
+            self._abort(known, partial(machine.fence, new_producer_id=new_producer_id))
+
+    def _abort(self, timed_out: Transaction, fence: Callable[..., Transaction]) -> None:
+        now = self.now()
+        fenced = fence(timed_out, server_version=self._services.version(), now_ms=now.wall_ms)
+        self._services.counters.aborted("timeout")
+        self._prepare(fenced, None, now)
 
     def on_unload(self) -> Sequence[Reply]:
         """Refuse the requests that wait for markers; the next load writes the markers again."""

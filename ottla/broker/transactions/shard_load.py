@@ -19,7 +19,7 @@ from ottla.broker.transactions import machine
 from ottla.broker.transactions.adoption import sort_open
 from ottla.broker.transactions.open_transactions import PRODUCERS_PER_STEP
 from ottla.broker.transactions.shard_state import IDS_PER_STEP, ShardState
-from ottla.broker.transactions.state import NO_PRODUCER_EPOCH
+from ottla.broker.transactions.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.protocol.stored.transaction import TransactionStatus
 from ottla.shown import counted
 
@@ -89,32 +89,34 @@ class ShardLoad(ShardState):
         A transaction that is open by the records had ended before the newer epoch was assigned. Its markers may be
         lost: it is aborted.
         """
-        newest = yield from self._services.epochs_in_logs({one.producer_id for one in self.transactions.values()})
+        transactions = self.transactions.values()
+        producer_ids = {one.producer_id for one in transactions} | {one.next_producer_id for one in transactions}
+        newest = yield from self._services.epochs_in_logs(producer_ids - {NO_PRODUCER_ID})
         pace = Pace(PRODUCERS_PER_STEP)
         for known in list(self.transactions.values()):
-            epoch = newest.get(known.producer_id, NO_PRODUCER_EPOCH)
+            producer = _after_the_end(known)
+            epoch = newest.get(producer.producer_id, NO_PRODUCER_EPOCH)
             if pace.is_up():
                 yield
-            if epoch <= known.producer_epoch:
+            if epoch <= producer.epoch:
                 continue
             logger.warning(
                 "transactional id %r: epoch %d is on record, and producer %d has written with epoch %d: that counts",
                 known.transactional_id,
-                known.producer_epoch,
-                known.producer_id,
+                *reversed(producer),
                 epoch,
             )
             raised = known._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
             if known.is_prepared:  # its markers have its own epoch
-                self._epochs_in_logs[known.transactional_id] = machine.ProducerIdAndEpoch(known.producer_id, epoch)
+                self._epochs_in_logs[known.transactional_id] = producer._replace(epoch=epoch)
             elif known.is_idle:
                 self._keep(raised, ())
             else:
                 self._services.counters.aborted("fenced")
                 now_ms = self.now().wall_ms
-                fenced = machine.fence(raised, server_version=self._services.version(), now_ms=now_ms)
-                # The next epoch may have been assigned, too, and its record lost: no second producer gets it.
-                self._keep(fenced._replace(last_producer_epoch=NO_PRODUCER_EPOCH), ())
+                # For good: the next epoch may have been assigned, too, and its record lost. No second producer gets it.
+                fenced = machine.fence_for_good(raised, server_version=self._services.version(), now_ms=now_ms)
+                self._keep(fenced, ())
 
     def _adopt(self, transactional_id: str, partitions: Collection[TopicPartition]) -> None:
         known = self.transactions[transactional_id]
@@ -132,6 +134,8 @@ class ShardLoad(ShardState):
 
         After a power cut without syncs (`page-cache`) it may be newer: then that epoch counts.
         """
+        if found.producer_id == known.next_producer_id:
+            known = known._replace(producer_id=found.producer_id, producer_epoch=found.producer_epoch)
         if found.producer_epoch > known.producer_epoch and known.is_idle:
             known = known._replace(producer_epoch=found.producer_epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
             self._keep(known, ())
@@ -148,3 +152,10 @@ class ShardLoad(ShardState):
             )
 
         self._services.write_marker(found.where, stale, self.partition.leader_epoch, done)
+
+
+def _after_the_end(known: Transaction) -> ProducerIdAndEpoch:
+    """The producer id and epoch on record; of a decided end that brings a new id, those after it."""
+    if known.next_producer_id != NO_PRODUCER_ID:
+        return machine.ProducerIdAndEpoch(known.next_producer_id, 0)
+    return machine.ProducerIdAndEpoch(known.producer_id, known.producer_epoch)

@@ -189,11 +189,12 @@ def check_marker(
     """The reason why a marker with these epochs must not end a producer's transaction; None if it may.
 
     With `bumps_epoch` the transaction's records have a lower epoch than its marker (KIP-890): one of the same epoch is
-    late, and belongs to an earlier transaction (KIP-1228).
+    late, and belongs to an earlier transaction (KIP-1228). After the last epoch there is none: Kafka before KAFKA-20090
+    could begin a transaction with it, which is ended by a marker of the same epoch.
     """
     if entry is None:
         return None
-    if bumps_epoch and epoch == entry.epoch and entry.current_txn_first_offset >= 0:
+    if bumps_epoch and entry.epoch == epoch < MAX_EPOCH and entry.current_txn_first_offset >= 0:
         return SequenceRefusal(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"epoch {epoch} of producer {producer_id} is that of the open transaction: its end has a higher one",

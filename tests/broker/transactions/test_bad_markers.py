@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kit.transaction_life import TransactionLife, begun, commits, seen
+from kit.nodes import partition_of
+from kit.transaction_life import TransactionalProducer, TransactionLife, begun, commits, seen
 
+from ottla.broker.transactions.state import MAX_EPOCH
 from ottla.protocol.api.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.formats.layout import OFFSETS_TOPIC
@@ -80,6 +82,24 @@ def test_a_marker_of_transaction_version_2_must_have_a_higher_epoch_than_an_open
     for epoch in (producer.epoch + 1, producer.epoch + 1):  # again, with no transaction open: nothing is wrong
         assert marked(life, ("t", 0), producer_epoch=epoch, transaction_version=2, **here) == [ErrorCode.NONE]
     assert seen(life) != before
+
+
+def test_a_marker_of_transaction_version_2_may_have_the_last_epoch_of_the_open_transaction(
+    life: TransactionLife,
+) -> None:
+    """What Apache Kafka 4.4 answers (KAFKA-20090): there is no higher epoch that could end it."""
+    producer = TransactionalProducer(life)
+    producer.init()
+    shard = life.node.services.transactions.get().shards.ready("tx")
+    shard.transactions["tx"] = shard.transactions["tx"]._replace(producer_epoch=MAX_EPOCH)
+    producer.epoch = MAX_EPOCH
+    producer.produce()
+    assert life.last_stable_offset() == 0
+    here = {"producer_id": producer.producer_id, "producer_epoch": MAX_EPOCH, "transaction_version": 2}
+    for _ in range(2):
+        assert marked(life, ("t", 0), version=2, **here) == [ErrorCode.NONE]
+    assert life.last_stable_offset() == partition_of(life.node, "t").high_watermark
+    assert life.committed() == []
 
 
 @pytest.mark.parametrize("level", [0, 1])

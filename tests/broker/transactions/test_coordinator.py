@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+from collections.abc import Callable
 
 import pytest
 from kit.nodes import partition_of
@@ -189,6 +191,100 @@ def test_a_producer_of_version_2_aborts_after_the_timeout_and_goes_on(life: Tran
     producer.produce(b"on time")
     producer.end()
     assert life.committed() == [b"on time"]
+
+
+def in_its_last_epoch(life: TransactionLife, *, version: int = 2) -> TransactionalProducer:
+    """A producer of which no further epoch may be assigned."""
+    producer = producer_of(life, version=version)
+    shard = life.node.services.transactions.get().shards.ready("tx")
+    shard.transactions["tx"] = shard.transactions["tx"]._replace(producer_epoch=MAX_EPOCH - 1)
+    producer.epoch = MAX_EPOCH - 1
+    return producer
+
+
+def test_a_producer_whose_transaction_timed_out_in_its_last_epoch_aborts_and_goes_on(life: TransactionLife) -> None:
+    """As with Apache Kafka since KAFKA-20090."""
+    producer = in_its_last_epoch(life)
+    before = producer.producer_id
+    producer.produce(b"late")
+    life.pass_ms(TIMEOUT_MS + 2 * ABORT_INTERVAL_MS)
+    assert (life.state(), life.committed()) == ("CompleteAbort", [])
+    producer.end(commit=False)
+    assert producer.producer_id != before
+    assert producer.epoch == 0
+    producer.produce(b"on time")
+    producer.end()
+    assert life.committed() == [b"on time"]
+
+
+def test_a_producer_that_comes_after_one_in_its_last_epoch_aborts_its_transaction(life: TransactionLife) -> None:
+    first = in_its_last_epoch(life)
+    first.produce(b"of the first")
+    second = TransactionalProducer(life)
+    assert refused(second.init) is ErrorCode.CONCURRENT_TRANSACTIONS
+    second.init()
+    assert second.producer_id != first.producer_id
+    assert refused(lambda: first.end(commit=False)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    second.produce(b"of the second")
+    second.end()
+    assert life.committed() == [b"of the second"]
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_transaction_times_out_in_the_last_epoch_though_no_producer_id_can_be_stored(
+    life: TransactionLife, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers do not wait for an id: the producer is fenced, and the next one gets the id."""
+    producer = in_its_last_epoch(life, version=version)
+    producer.produce(b"late")
+    monkeypatch.setattr(life.node.services.producer_ids, "next", lambda given: given(None))
+    life.pass_ms(TIMEOUT_MS + 2 * ABORT_INTERVAL_MS)
+    assert (life.state(), life.committed()) == ("CompleteAbort", [])
+    assert life.last_stable_offset() == 2
+    assert refused(lambda: producer.end(commit=False)) is ErrorCode.PRODUCER_FENCED
+    monkeypatch.undo()
+    producer.init()
+    producer.produce(b"on time")
+    producer.end()
+    assert life.committed() == [b"on time"]
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "another partition", "an end", "the next transaction", "a stop"])
+def test_a_timeout_in_the_last_epoch_waits_for_its_producer_id_and_no_client_waits_for_it(
+    life: TransactionLife, meanwhile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = in_its_last_epoch(life)
+    producer.produce(b"first")
+    waiting: list[Callable[[int | None], None]] = []
+    ids = life.node.services.producer_ids
+    monkeypatch.setattr(ids, "next", waiting.append)
+    life.pass_ms(TIMEOUT_MS + 2 * ABORT_INTERVAL_MS)
+    assert (life.state(), len(waiting)) == ("Ongoing", 1)
+    monkeypatch.undo()
+    if meanwhile == "another partition":
+        producer.produce(b"second", 1)
+    elif meanwhile in ("an end", "the next transaction"):
+        producer.end()
+        if meanwhile == "the next transaction":
+            producer.produce(b"next")
+    elif meanwhile == "a stop":
+        life.node.stop()
+        waiting.pop()(77)
+        producer.life = life = TransactionLife(life.files, life.clock)
+        life.pass_ms(TIMEOUT_MS + 2 * ABORT_INTERVAL_MS)
+    for given in waiting:
+        given(77)
+    life.pass_ms(1_000)
+    states = {"an end": "CompleteCommit", "the next transaction": "Ongoing"}
+    assert life.state() == states.get(meanwhile, "CompleteAbort")
+    if meanwhile in states:
+        assert life.committed() == [b"first"]
+    else:
+        producer.end(commit=False)
+        assert producer.epoch == 0
+        assert (producer.producer_id == 77) == (meanwhile != "a stop")
+        assert (life.committed(), life.committed(1)) == ([], [])
+    assert life.last_stable_offset(1) == partition_of(life.node, "t", 1).high_watermark
 
 
 def test_a_producer_goes_on_after_an_error(life: TransactionLife) -> None:
@@ -449,6 +545,29 @@ def test_a_deleted_topic_needs_no_marker(life: TransactionLife) -> None:
 
 
 # --- administration --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("writes", range(1, 7))
+def test_a_timeout_in_the_last_epoch_is_finished_after_a_crash_at_any_write(writes: int) -> None:
+    life = TransactionLife()
+    producer = in_its_last_epoch(life)
+    before = producer.producer_id
+    producer.produce(b"v")
+    producer.produce(b"w", 1)
+    life.stop_at_write(writes)
+    with contextlib.suppress(CrashPoint):
+        life.pass_ms(TIMEOUT_MS + 2 * ABORT_INTERVAL_MS)
+    producer.life = life = life.crashed(writes)
+    life.pass_ms(TIMEOUT_MS + 2 * ABORT_INTERVAL_MS)
+    assert (life.state(), life.committed(), life.committed(1)) == ("CompleteAbort", [], [])
+    for index in range(2):
+        assert life.last_stable_offset(index) == partition_of(life.node, "t", index).high_watermark
+    producer.end(commit=False)
+    assert producer.producer_id != before
+    assert producer.epoch == 0
+    producer.produce(b"next")
+    producer.end()
+    assert life.committed() == [b"next"]
 
 
 def test_transactional_ids_are_described(life: TransactionLife) -> None:

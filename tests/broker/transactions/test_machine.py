@@ -304,10 +304,13 @@ def test_a_fenced_producer_begins_again_in_version_2_unless_another_one_has() ->
     assert refused(lambda: begun(other, of(known))) is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_producer_that_was_fenced_with_the_last_epoch_does_not_begin_again_with_it() -> None:
-    known = in_status(Status.ONGOING, epoch=MAX_EPOCH - 1)
-    completed = machine.complete(machine.fence(known, server_version=2, now_ms=5), now_ms=6)
-    assert refused(lambda: begun(completed, of(known), new_producer_id=8)) is ErrorCode.PRODUCER_FENCED
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_producer_that_was_fenced_for_good_does_not_begin_again(version: int) -> None:
+    for epoch in (3, MAX_EPOCH - 1):
+        known = in_status(Status.ONGOING, epoch=epoch)
+        completed = machine.complete(machine.fence_for_good(known, server_version=version, now_ms=5), now_ms=6)
+        assert completed.producer_epoch == epoch + 1
+        assert refused(partial(begun, completed, of(known), new_producer_id=8)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_a_producer_whose_transaction_timed_out_may_abort_it_and_go_on_in_version_2() -> None:
@@ -317,18 +320,68 @@ def test_a_producer_whose_transaction_timed_out_may_abort_it_and_go_on_in_versio
     assert refused(lambda: ended(completed, of(known))) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_the_last_epoch_is_for_fencing() -> None:
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_last_epoch_is_for_fencing_below_version_2(version: int) -> None:
     known = in_status(Status.ONGOING, epoch=MAX_EPOCH - 1)
-    completed = machine.complete(machine.fence(known, server_version=2, now_ms=5), now_ms=6)
+    completed = machine.complete(machine.fence(known, server_version=version, now_ms=5), now_ms=6)
     assert completed.producer_epoch == MAX_EPOCH
     new = begun(completed, new_producer_id=8)
     assert (new.producer_id, new.producer_epoch) == (8, 0)
 
 
+@pytest.mark.parametrize("epoch", [MAX_EPOCH - 1, MAX_EPOCH])
+def test_a_transaction_that_is_fenced_in_the_last_epoch_brings_a_new_producer_id_in_version_2(epoch: int) -> None:
+    """As in Apache Kafka since KAFKA-20090. The highest epoch is that of transactions which Kafka has begun before."""
+    known = in_status(Status.ONGOING, epoch=epoch)
+    with pytest.raises(NeedsProducerId):
+        machine.fence(known, server_version=2, now_ms=5)
+    prepared = machine.fence(known, server_version=2, now_ms=5, new_producer_id=8)
+    assert (prepared.status, prepared.producer_id, prepared.producer_epoch) == (Status.PREPARE_ABORT, 7, MAX_EPOCH)
+    completed = machine.complete(prepared, now_ms=6)
+    assert (completed.producer_id, completed.producer_epoch, completed.previous_producer_id) == (8, 0, 7)
+    other = begun(completed)
+    assert (other.producer_id, other.producer_epoch) == (8, 1)
+    assert refused(lambda: begun(other, of(known))) is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_producer_whose_transaction_timed_out_in_the_last_epoch_continues_with_the_new_id_in_version_2() -> None:
+    known = in_status(Status.ONGOING, epoch=MAX_EPOCH - 1)
+    prepared = machine.fence(known, server_version=2, now_ms=5, new_producer_id=8)
+    for state in (prepared, reloaded(prepared)):
+        assert refused(partial(ended, state, of(known), commit=False)) is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert refused(partial(ended, state, of(known))) is ErrorCode.INVALID_TXN_STATE
+        completed = machine.complete(state, now_ms=6)
+        for one in (completed, reloaded(completed)):
+            assert ended(one, of(known), commit=False) is one  # which has the new id
+            assert refused(partial(ended, one, of(known))) is ErrorCode.INVALID_TXN_STATE
+    again = begun(machine.complete(prepared, now_ms=6), of(known))
+    assert (again.producer_id, again.producer_epoch) == (8, 0)
+
+
 @pytest.mark.parametrize("commit", [False, True])
-def test_a_producer_that_was_fenced_with_the_last_epoch_gets_none_by_its_end(commit: bool) -> None:
+def test_a_producer_whose_end_used_up_the_epochs_may_begin_again_with_its_old_epoch(commit: bool) -> None:
+    """The answer to its EndTxn got lost, and it continues by InitProducerId: as in Apache Kafka 4.4."""
+    known = in_status(Status.ONGOING, epoch=MAX_EPOCH - 1, version=2)
+    completed = machine.complete(ended(known, of(known), commit=commit, new_producer_id=8), now_ms=10)
+    again = begun(completed, of(known))
+    assert (again.producer_id, again.producer_epoch) == (8, 0)
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_a_producer_that_was_fenced_for_good_with_the_last_epoch_gets_none_by_its_end(commit: bool) -> None:
     """The epoch that fences it is no client's: the one after it would not fit a record."""
     known = in_status(Status.ONGOING, epoch=MAX_EPOCH - 1, version=2)
-    fenced = machine.fence(known, server_version=2, now_ms=9)
+    fenced = machine.fence_for_good(known, server_version=2, now_ms=9)
     for state in (fenced, machine.complete(fenced, now_ms=9)):
         assert refused(partial(ended, state, of(known), commit=commit)) is ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_an_end_in_the_highest_epoch_stays_in_it_and_brings_a_new_producer_id(commit: bool) -> None:
+    """No client gets this epoch, but one may claim it after it has fenced another."""
+    known = in_status(Status.ONGOING, epoch=MAX_EPOCH, version=2)
+    prepared = ended(known, of(known), commit=commit, new_producer_id=8)
+    assert (prepared.producer_id, prepared.producer_epoch) == (7, MAX_EPOCH)
+    assert reloaded(prepared).next_producer_id == 8
+    completed = machine.complete(prepared, now_ms=10)
+    assert (completed.producer_id, completed.producer_epoch) == (8, 0)

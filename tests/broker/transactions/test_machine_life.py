@@ -134,7 +134,11 @@ class Life(RuleBasedStateMachine):
             return step(self.new_id())
 
     def fence(self, known: Transaction) -> None:
-        self.keep(machine.fence(known, server_version=2, now_ms=self.now_ms))
+        self.keep(
+            self.with_id(
+                lambda new_id: machine.fence(known, server_version=2, now_ms=self.now_ms, new_producer_id=new_id)
+            )
+        )
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
@@ -276,6 +280,7 @@ class Life(RuleBasedStateMachine):
                 if client.version >= machine.VERSION_WITH_EPOCH_BUMPS:
                     client.former = producer
                     self.receives(client, goes_on, is_repeated=True)
+                    client.is_fenced = False  # another producer has fenced it, and has no epoch yet
 
         self.waiting.append(learnt)
 
@@ -358,3 +363,18 @@ class Life(RuleBasedStateMachine):
 
 TestLife = Life.TestCase
 TestLife.settings = settings(max_examples=examples(100), stateful_step_count=30)
+
+
+def test_a_producer_that_was_fenced_and_is_answered_its_abort_writes_until_the_other_has_an_epoch() -> None:
+    """Of KIP-890: an answer to EndTxn brings the newest epoch, as one to InitProducerId does."""
+    life = Life()
+    life.init(slot=0, goes_on=False, is_wanted=False, is_synced=True)
+    life.write(slot=0, where=PLACES[0])
+    life.init(slot=1, goes_on=False, is_wanted=False, is_synced=True)  # answered CONCURRENT_TRANSACTIONS
+    life.write(slot=0, where=PLACES[0])
+    life.sync()
+    assert life.clients[0].is_fenced
+    life.end(slot=0, is_commit=False, is_marked=True)
+    life.write(slot=0, where=PLACES[0])
+    assert not life.clients[0].is_fenced
+    life.readers_see_what_clients_have_learnt()

@@ -6,17 +6,20 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kit.nodes import pass_time
 from kit.transport import FakeTransport, feed
 
 from ottla.broker.net.connections import Connections
 from ottla.broker.net.read_pauses import THROTTLED
 from ottla.broker.node import Node
 from ottla.broker.principal import parse_principal
+from ottla.broker.runtime.disk import POSTPONED_MS
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.message import Request, Response, decode, encode
 
 if TYPE_CHECKING:
+    from kit.clock import ManualClock
     from kit.simulator.quota_meter import QuotaMeter
     from kit.simulator.users import User
 
@@ -151,3 +154,13 @@ def settle(node: Node, line: Line) -> None:
         node.run_due()
         node.settle()
         line.take()
+
+
+def settle_postponed(node: Node, clock: ManualClock, line: Line) -> None:
+    """As `settle`; if something of this line waits still, also let the time pass after which a sync is tried again that
+    could not begin, because there was no descriptor.
+    """
+    settle(node, line)
+    if line.waiting:
+        pass_time(node, clock, POSTPONED_MS, step_ms=POSTPONED_MS)
+        settle(node, line)

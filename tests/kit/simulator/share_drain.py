@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kit.nodes import pass_time
-from kit.simulator.clients import settle
+from kit.simulator.clients import settle, settle_postponed
 from kit.simulator.committed_readers import READ_COMMITTED
 from kit.simulator.model import Violation
 from kit.simulator.readers import FETCH_VERSION, end_of, fetch_request
@@ -83,6 +83,7 @@ class Drain:
         syncer.has_threads = True
         machine.files.has_descriptor = lambda: True
         self._settle()
+        settle_postponed(machine.node, self._clock, self._administrator.line)
         of_group = [member for member in self._members if member.group == group]
         if self._chance.random() < 0.5:
             for member in of_group:

@@ -1,7 +1,7 @@
 """Dead letters of share groups (KIP-1191) in simulated worlds: two groups have them, one with copies of the records.
 
-A member that was answered that its rejection counts, or its release after the last delivery that is allowed, may rely
-on a letter: it is written at some time, whatever crashes. Letters may be there more than once.
+A member that was answered that its rejection counts, while it had the record, or its release after the last delivery
+that is allowed, may rely on a letter: it is written at some time, whatever crashes. Letters may be there twice or more.
 """
 
 from __future__ import annotations

@@ -74,6 +74,8 @@ class Sent:
     epoch: int
     number: int
     sent_ms: float
+    changes: int
+    """Those of the group's offsets, until then."""
     partitions: list[tuple[SharePartitionModel, int]]
     """Those of which it may bring records, and their generations."""
     acknowledgements: dict[tuple[UUID, int], Acknowledgement] = field(default_factory=dict)
@@ -308,6 +310,7 @@ class ShareMember:
             epoch,
             self._known.next_number(),
             self._clock.monotonic_ms(),
+            self._known.groups[self.group].changes,
             [(one, one.generation) for one in partitions],
             {(ack.partition.topic.id, ack.partition.index): ack for ack in said},
         )
@@ -377,7 +380,7 @@ class ShareMember:
                 self._changes = self._known.groups[self.group].changes
             return True
         group = self._known.groups[self.group]
-        is_sure = self._is_sure and self._changes == group.changes and not group.under_way
+        is_sure = self._is_sure and group.keeps_sessions_since(self._changes)
         if code in OF_THE_SESSION and is_sure and sent.epoch in (ENDS, self._session_epoch):
             raise Violation(f"share group {self.group}: a session is refused, {ErrorCode.of(code).name}")
         for one in sent.acknowledgements.values():
@@ -409,7 +412,14 @@ class ShareMember:
                 record = records.get(offset)
                 where = f"{partition}, offset {offset}"
                 delivery = Delivery(
-                    sent.session, generation, entry.delivery_count, sent.number, number, now_ms, sent.sent_ms + lock_ms
+                    sent.session,
+                    generation,
+                    entry.delivery_count,
+                    sent.number,
+                    number,
+                    now_ms,
+                    sent.sent_ms + lock_ms,
+                    sent.changes,
                 )
                 held[offset] = Held(delivery, record is not None)
                 self.got.append((partition, offset))
@@ -519,7 +529,7 @@ class ShareMember:
         if code == ErrorCode.NONE:
             if ack.is_wrong:
                 raise Violation(f"{partition}: a wrong acknowledgement is taken")
-            partition.answered(ack, lock_ms)
+            partition.answered(ack, lock_ms, self._clock.monotonic_ms())
             for offset, kind, _ in ack.said:
                 if kind is not AcknowledgeType.RENEW:
                     held.pop(offset, None)

@@ -53,6 +53,8 @@ class Delivery:
     taken_ms: float
     until_ms: float
     """Until then the lock lasts at least."""
+    changes: int
+    """`GroupModel.changes` when the fetch was sent."""
     may_be_over: bool = False
     """Whether the member has sent what ends it."""
 
@@ -127,7 +129,7 @@ class GroupModel:
         self.has_letters = False
         """Whether its archived records have dead letters."""
         self.changes = 0
-        """Of offsets by an administrator, sent and answered: one that takes them all away ends the sessions, too."""
+        """Of offsets by an administrator, sent and answered: one that takes some away ends the group's sessions."""
         self.under_way = 0
         """Those that are sent and not answered: they may end the sessions at any time."""
         self.least_limit = self.most_limit = DEFAULT_LIMIT
@@ -141,6 +143,10 @@ class GroupModel:
         """It is done, or refused."""
         self.changes += 1
         self.under_way -= 1
+
+    def keeps_sessions_since(self, changes: int) -> bool:
+        """Whether no session may have ended by a change since there were so many."""
+        return self.changes == changes and not self.under_way
 
     def note_limit(self, limit: int) -> None:
         """A limit of deliveries was asked for."""
@@ -262,7 +268,7 @@ class SharePartitionModel:
         if count > most:
             raise Violation(f"{where}: delivery {count}, after delivery {known.high} (at most {most} was possible)")
         for other in known.deliveries:
-            is_held = other.holds_at(delivery.taken_ms)
+            is_held = other.holds_at(delivery.taken_ms) and self.group.keeps_sessions_since(other.changes)
             if is_held and (count > other.count or delivery.until_ms > other.taken_ms):
                 raise Violation(f"{where}: delivery {count} to another, and delivery {other.count} has not ended")
         if count >= known.high:
@@ -299,8 +305,10 @@ class SharePartitionModel:
             if kind is not AcknowledgeType.RENEW:
                 self.offsets.setdefault(offset, OffsetModel()).asked.add(sent)
 
-    def answered(self, sent: Acknowledgement, lock_ms: int) -> None:
-        """It is done."""
+    def answered(self, sent: Acknowledgement, lock_ms: int, now_ms: float) -> None:
+        """It is done. What was said after the end of a lock counts for nothing where the start offset has passed the
+        record, by another member's acknowledgement or because the cleaner has removed it: Kafka answers no error then.
+        """
         self._acknowledgements.discard(sent)
         is_certain = self.is_certain_since(sent.generation)
         for offset, kind, delivery in sent.said:
@@ -314,20 +322,21 @@ class SharePartitionModel:
             elif kind is not AcknowledgeType.RELEASE:
                 known.done = known.done or f"answered to be done ({kind.name.lower()})"
                 if kind is AcknowledgeType.REJECT:
-                    self._note_letter(offset)
+                    has_lock = now_ms < delivery.until_ms and delivery.generation == sent.generation
+                    self._note_letter(offset, is_certain=has_lock)
             else:
                 known.durable = max(known.durable, delivery.count)
                 if delivery.count >= self.group.most_limit:
                     known.done = known.done or f"released after delivery {delivery.count}, the last"
-                    self._note_letter(offset)
+                    self._note_letter(offset, is_certain=True)
                 elif delivery.count >= self.group.least_limit:
                     known.may_be_done = sent.sent
 
-    def _note_letter(self, offset: int) -> None:
+    def _note_letter(self, offset: int, *, is_certain: bool) -> None:
         """A record is archived, with a letter: unless it was archived before, because the log has lost it."""
         if self.group.has_letters:
             self.offsets[offset].has_letter = True
-            if not self._loses_beginning:
+            if is_certain and not self._loses_beginning:
                 self.letters.add(offset)
 
     def refused(self, sent: Acknowledgement) -> None:

@@ -133,12 +133,12 @@ class StreamsGroupModel:
         return max((one.epoch for one in self.members if one.is_certain(self.now_ms)), default=0)
 
     def epoch_answered(self, member: Membership, epoch: int, newest: int) -> None:
-        """An accepted heartbeat of a member has this epoch; `newest` was the newest one when it was sent. To be called
-        before `member.epoch` is changed.
+        """An accepted heartbeat of a member has this epoch; `newest` was the newest one when it was sent. The group may
+        be another one if all sessions may have ended since. To be called before `member.epoch` is changed.
         """
         if epoch < member.epoch:
             raise Violation(f"{self}: the epoch of {member.member_id} goes back from {member.epoch} to {epoch}")
-        if member.epoch == JOINS and epoch < newest:
+        if member.epoch == JOINS and epoch < min(newest, self.newest_epoch()):
             raise Violation(f"{self}: {member.member_id} joins at epoch {epoch}, another member has {newest}")
 
     # -- restarts -----------------------------------------------------------------------------------------------------

@@ -366,6 +366,16 @@ def test_a_failed_sync_of_a_file_is_one_of_its_volume_too() -> None:
     volume.sync()
 
 
+def test_a_sync_of_a_closed_file_is_refused_and_loses_nothing() -> None:
+    """The simulator's seed 216134697992: work that the cleaner had left to a worker, after the broker's stop."""
+    files = SimulatedFiles()
+    file, volume = written(files), volume_of(files)
+    file.close()
+    with pytest.raises(OSError, match="closed"):
+        file.fdatasync()
+    volume.sync()
+
+
 def test_an_error_of_another_programs_file_fails_the_volumes_sync_and_no_files() -> None:
     files = SimulatedFiles()
     file, volume = written(files), volume_of(files)
