@@ -23,7 +23,7 @@ from ottla.broker.accepting import Accepting, Acceptor
 from ottla.broker.http_port import HttpPort
 from ottla.broker.loop_timers import LoopTimers
 from ottla.broker.net.connections import Connections
-from ottla.broker.net.listening import StartError, bind, explain
+from ottla.broker.net.listening import StartError, bind, explain, refusal
 from ottla.broker.node import Node
 from ottla.broker.notify import notify
 from ottla.broker.requests.gate import Gate
@@ -416,7 +416,7 @@ class Server:
         except OSError as error:
             # With SO_REUSEADDR a bound port is only refused to the second process that listens.
             await self.stop()
-            raise StartError(f"listeners={listener}: {explain(error)}") from error
+            raise refusal(listener, error) from error
         self._accepting.add(acceptor)
         host, port = self.addresses[listener.name]
         advertised = self.config.advertised(listener.name)
@@ -444,7 +444,7 @@ class Server:
             self._http = HttpPort(host, port, starting)
         except OSError as error:
             if "ottla.http.listener" in self.config.values:
-                raise StartError(f"{where}: {explain(error)}") from error
+                raise StartError(f"{where}: {explain(error)}; port 0 takes a free one") from error
             LOG.warning(
                 "no HTTP (health, metrics): %s: %s, perhaps for another broker; "
                 "--override ottla.http.listener=127.0.0.1:0 takes a free one",

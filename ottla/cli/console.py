@@ -46,7 +46,6 @@ def console(servers: str, address: tuple[str, int], no_browser: bool, read_only:
     """
     settings = _settings(servers)
     host, port = address
-    warn_of_others(host, "anybody with the URL sees what you may see, and the connection is not encrypted")
     logging.getLogger("ottla.client").setLevel(logging.CRITICAL)  # its warnings are errors in the page
     with suppress(KeyboardInterrupt):  # where the loop has no handlers of signals
         asyncio.run(_serve(settings, host, port, opens_browser=not no_browser, is_read_only=read_only))
@@ -73,6 +72,7 @@ async def _serve(settings: ClientSettings, host: str, port: int, *, opens_browse
     async with AsyncExitStack() as stack:
         with listening_errors(host, port):
             url = await stack.enter_async_context(running_console(settings, host, port, is_read_only=is_read_only))
+        warn_of_others(host, "anybody with the URL sees what you may see, and the connection is not encrypted")
         click.echo(url)
         if opens_browser and _has_browser():
             stack.enter_context(_browser_at(url))

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import signal
+import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
@@ -55,11 +59,31 @@ def ended_by_signal() -> asyncio.Event:
     return ended
 
 
+def log_lines() -> None:
+    """Log warnings on standard error as the broker does: such a command runs for long, and says when."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.getLogger("ottla").addHandler(handler)
+
+
 @contextmanager
 def listening_errors(host: str, port: int) -> Iterator[None]:
     """Turn the OSError of an address that is not available into one line."""
     try:
         yield
     except OSError as error:
-        hint = f"; --listen {host_and_port(host, 0)} takes a free port" if port else ""
-        raise Failure(f"cannot listen on {host_and_port(host, port)}: {error.strerror or error}{hint}") from None
+        raise Failure(f"cannot listen on {host_and_port(host, port)}: {_reason(error, host)}") from None
+
+
+def _reason(error: OSError, host: str) -> str:
+    """What is wrong with an address, and what to do. asyncio puts a sentence of its own before the system's."""
+    free_port = f"--listen {host_and_port(host, 0)} takes a free port"
+    if isinstance(error, socket.gaierror):
+        return f"{error.strerror}; --listen needs a name or an address of this machine, such as 127.0.0.1"
+    if error.errno == errno.EADDRINUSE:
+        return f"another process uses this port; {free_port}"
+    if error.errno == errno.EACCES:
+        return f"this user may not use this port; {free_port}"
+    if error.errno in (errno.EADDRNOTAVAIL, None):  # None: asyncio's, if that is so for each address of a name
+        return "this machine has no such address; 127.0.0.1 is for this machine only, 0.0.0.0 for all of its addresses"
+    return str(error.strerror)

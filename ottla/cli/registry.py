@@ -12,7 +12,7 @@ import click
 
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.client_properties import options_of
-from ottla.cli.listening import ended_by_signal, listen_option, listening_errors, warn_of_others
+from ottla.cli.listening import ended_by_signal, listen_option, listening_errors, log_lines, warn_of_others
 
 if TYPE_CHECKING:
     from ottla.registry.log import LogSettings
@@ -48,8 +48,8 @@ def registry(servers: str, address: tuple[str, int], topic: str) -> None:
     """
     settings = _settings(servers, topic)
     host, port = address
-    warn_of_others(host, "all who reach it may register and delete schemas")
     _say_what_is_missing()
+    log_lines()
     with suppress(KeyboardInterrupt):  # where the loop has no handlers of signals
         asyncio.run(_serve(settings, host, port))
 
@@ -89,5 +89,6 @@ async def _serve(settings: LogSettings, host: str, port: int) -> None:
     async with AsyncExitStack() as stack:
         with listening_errors(host, port):
             url = await stack.enter_async_context(running_registry(settings, host, port))
+        warn_of_others(host, "all who reach it may register and delete schemas")
         click.echo(url)
         await ended.wait()

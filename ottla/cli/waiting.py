@@ -83,7 +83,7 @@ class Waiting(logging.Handler):
                 yield line
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what the client has logged; warnings go to standard error, as without this handler."""
+        """Keep what the client has logged; warnings go to standard error, as the command's own lines do."""
         said = record.getMessage()
         for end in _AGAIN:
             said = said.removesuffix(end)
@@ -94,7 +94,7 @@ class Waiting(logging.Handler):
         if record.name in _SAID_BY_THE_ERROR:
             self._held_back.append(line)
         else:
-            click.echo(line, err=True)
+            click.echo(f"ottla: {line}", err=True)
 
     def __enter__(self) -> Self:
         logger = logging.getLogger(_LOGGER)
@@ -119,7 +119,7 @@ class Waiting(logging.Handler):
 
             if not isinstance(error, KafkaError):
                 for line in self._held_back:
-                    click.echo(line, err=True)
+                    click.echo(f"ottla: {line}", err=True)
 
     def _watch(self) -> None:
         while not self._ended.wait(max(0.05, self.due_s - time.monotonic())):

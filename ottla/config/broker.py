@@ -146,7 +146,7 @@ class BrokerConfig(
         """The configuration with these keys set: for tests, where an unknown key is a mistake (ConfigError)."""
         for key in values or {}:
             if key not in cls.by_key and key not in ACCEPTED_BROKER_KEYS and not LISTENER_KEY.fullmatch(key):
-                raise ConfigError(key, None, "is not a key")
+                raise ConfigError(key, None, f"is not a key{_meant(key)}")
         return cls.load(overrides={key: text_of(value) or "" for key, value in (values or {}).items()})
 
     def origin_of(self, key: str) -> Origin:

@@ -24,6 +24,7 @@ from ottla.client import (
     TopicDescription,
     TopicPartition,
 )
+from ottla.console import reading
 from ottla.console.clients import line_of
 from ottla.diagnosis.group_facts import SHARE
 
@@ -64,7 +65,10 @@ def _row(
 
 
 async def describe_topic(admin: Admin, name: str) -> dict[str, Any]:
-    """A topic's partitions and configuration. Raises KafkaError if it does not exist."""
+    """A topic's partitions and configuration. `can_merge`: whether the records of all can be shown as one list.
+
+    Raises KafkaError if it does not exist.
+    """
     topic = (await admin.describe_topics([name]))[name]
     notes: list[str] = []
     partitions = [TopicPartition(name, one.partition) for one in topic.partitions]
@@ -77,6 +81,7 @@ async def describe_topic(admin: Admin, name: str) -> dict[str, Any]:
         "name": name,
         "id": str(topic.topic_id),
         "internal": topic.is_internal,
+        "can_merge": len(partitions) <= reading.MOST_PARTITIONS,
         "partitions": [
             {
                 "partition": one.partition,

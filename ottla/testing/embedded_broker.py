@@ -155,7 +155,10 @@ class EmbeddedBroker(ClientMethods, FaultMethods):
 
     def address_of(self, listener: str) -> str:
         """`host:port` of a listener by its name. Raises KeyError, and RuntimeError if the broker does not run."""
-        return host_and_port(*self._running.addresses[listener.upper()])
+        addresses = self._running.addresses
+        if listener.upper() not in addresses:
+            raise KeyError(f"there is no listener {listener!r}; there are {', '.join(addresses)}")
+        return host_and_port(*addresses[listener.upper()])
 
     # -- its clock
 

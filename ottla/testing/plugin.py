@@ -10,6 +10,7 @@ pytest finds it by its entry point when Ottla is installed. It imports nothing o
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,22 +52,40 @@ def ottla_config() -> dict[str, object]:
 @pytest.fixture
 def ottla_broker(request: pytest.FixtureRequest, ottla_config: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
     """A new, empty broker for this test (`ottla.testing.EmbeddedBroker`). It starts in some hundredths of a second."""
-    from ottla.testing import EmbeddedBroker
-
     keys = dict(ottla_config)
     for marker in reversed(list(request.node.iter_markers("ottla_config"))):
         keys |= _keys_of(marker)
-    with EmbeddedBroker(keys) as broker:
+    with _running(keys) as broker:
         _note(request.node, broker)
         yield broker
 
 
 @pytest.fixture(scope="session")
 def _ottla_shared(ottla_config: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
+    with _running(ottla_config) as broker:
+        yield broker
+
+
+@contextmanager
+def _running(keys: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
+    """A broker with these keys. One that cannot start is one line, without the frames of a start."""
+    from ottla.broker.metadata.image import MetadataError
+    from ottla.broker.net.listening import StartError
+    from ottla.config.errors import ConfigError
+    from ottla.storage.errors import StorageError
     from ottla.testing import EmbeddedBroker
 
-    with EmbeddedBroker(ottla_config) as broker:
-        yield broker
+    try:
+        broker = EmbeddedBroker(keys).start()
+    except ConfigError as error:  # its origin is an option of a command
+        reason: object = ConfigError(error.key, error.value, error.reason)
+    except (StartError, StorageError, MetadataError) as error:
+        reason = error
+    else:
+        with broker:
+            yield broker
+        return
+    pytest.fail(f"the broker of this test cannot start: {reason}", pytrace=False)
 
 
 @pytest.fixture
@@ -99,5 +118,6 @@ def _note(item: pytest.Item, broker: EmbeddedBroker) -> None:
 
 def _keys_of(marker: pytest.Mark) -> dict[str, Any]:
     if len(marker.args) != 1 or marker.kwargs or not hasattr(marker.args[0], "keys"):
-        raise pytest.UsageError('ottla_config takes one mapping: @pytest.mark.ottla_config({"num.partitions": 3})')
+        example = '@pytest.mark.ottla_config({"num.partitions": 3})'
+        pytest.fail(f"the marker ottla_config takes one mapping: {example}", pytrace=False)
     return dict(marker.args[0])

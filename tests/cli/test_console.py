@@ -166,8 +166,21 @@ def test_a_port_that_is_in_use_is_one_line() -> None:
         port = taken.getsockname()[1]
         status, out, err = refused("--listen", f"127.0.0.1:{port}")
     assert (status, out, err.count("\n")) == (1, "", 1)
-    assert err.startswith(f"ottla: cannot listen on 127.0.0.1:{port}: ")
-    assert err.endswith("; --listen 127.0.0.1:0 takes a free port\n")
+    reason = "another process uses this port; --listen 127.0.0.1:0 takes a free port"
+    assert err == f"ottla: cannot listen on 127.0.0.1:{port}: {reason}\n"
+
+
+def test_an_address_of_another_machine_is_one_line_without_a_warning() -> None:
+    status, out, err = refused("--listen", "192.0.2.1:9645")  # RFC 5737: of no machine
+    reason = "this machine has no such address; 127.0.0.1 is for this machine only, 0.0.0.0 for all of its addresses"
+    assert (status, out, err) == (1, "", f"ottla: cannot listen on 192.0.2.1:9645: {reason}\n")
+
+
+def test_a_host_without_an_address_is_one_line() -> None:
+    status, out, err = refused("--listen", "nowhere.invalid:9645")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith("ottla: cannot listen on nowhere.invalid:9645: ")
+    assert err.endswith("; --listen needs a name or an address of this machine, such as 127.0.0.1\n")
 
 
 def test_a_misspelt_option_names_the_right_one() -> None:

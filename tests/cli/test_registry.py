@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -77,13 +78,23 @@ def test_a_port_that_is_in_use_is_one_line() -> None:
         port = taken.getsockname()[1]
         status, out, err = refused("--listen", f"127.0.0.1:{port}")
     assert (status, out, err.count("\n")) == (1, "", 1)
-    assert err.startswith(f"ottla: cannot listen on 127.0.0.1:{port}: ")
+    reason = "another process uses this port; --listen 127.0.0.1:0 takes a free port"
+    assert err == f"ottla: cannot listen on 127.0.0.1:{port}: {reason}\n"
 
 
 def test_an_address_that_cannot_be_is_refused() -> None:
     status, out, err = refused("--listen", "8081")
     assert (status, out) == (2, "")
     assert "'8081' is not HOST:PORT, such as 127.0.0.1:8081" in err
+
+
+def test_a_warning_says_when_and_from_where() -> None:
+    with registry("-b", NOBODY) as (process, _):
+        assert process.stderr is not None
+        line = process.stderr.readline()
+    assert re.match(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING ottla\.registry\.log: _schemas cannot be read yet: ", line
+    )
 
 
 def test_a_topic_that_cannot_be_is_refused() -> None:

@@ -235,7 +235,7 @@ def test_produce_waits_for_its_input(without_groups: BrokerProcess) -> None:
         assert "lines on standard input" in first_line(process, "waiting")
 
 
-def test_anything_that_comes_restarts_the_wait_and_warnings_are_shown_as_always(
+def test_anything_that_comes_restarts_the_wait_and_warnings_are_shown_at_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Waiting("x") as wait:
@@ -246,7 +246,7 @@ def test_anything_that_comes_restarts_the_wait_and_warnings_are_shown_as_always(
         logging.getLogger("ottla.client.cluster").warning("a warning")
     logging.getLogger("ottla.client.cluster").info("nobody listens any more")
     assert re.fullmatch(rf"waiting for x {TIME}: a warning", wait.words())
-    assert capsys.readouterr().err == "a warning\n"
+    assert capsys.readouterr().err == "ottla: a warning\n"
 
 
 def test_a_command_without_a_thread_for_it_just_does_its_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -272,7 +272,7 @@ def test_listener_keys_are_kept_by_listener() -> None:
 
 
 def test_an_unknown_key_is_a_mistake_in_a_test() -> None:
-    with pytest.raises(ConfigError, match="is not a key"):
+    with pytest.raises(ConfigError, match=r"is not a key; did you mean log\.segment\.bytes\?$"):
         BrokerConfig.of({"log.segment.byte": 1})
 
 

@@ -9,6 +9,7 @@ import pytest
 from kit.console_page import ConsolePage, console_page
 
 from ottla.client import Admin, ApiVersionRange, Consumer, ErrorCode, KafkaError, ShareConsumer
+from ottla.console import reading
 from ottla.console.api_versions import api_versions
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.testing import EmbeddedBroker
@@ -40,6 +41,21 @@ async def test_a_topic_has_its_partitions_and_where_its_configuration_comes_from
     configs = {one["name"]: one for one in answer["configs"]}
     assert (configs["retention.ms"]["value"], configs["retention.ms"]["source"]) == ("86400000", "topic")
     assert (configs["cleanup.policy"]["default"], configs["cleanup.policy"]["source"]) == (True, "default")
+
+
+async def test_a_topic_with_more_partitions_than_can_be_merged_says_so_and_is_read_one_by_one(
+    broker: EmbeddedBroker, page: ConsolePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await asyncio.to_thread(make_topic, broker)
+    monkeypatch.setattr(reading, "MOST_PARTITIONS", 2)
+    assert (await page.get(f"topics/{topic}"))["can_merge"] is True
+    monkeypatch.setattr(reading, "MOST_PARTITIONS", 1)
+    assert (await page.get(f"topics/{topic}"))["can_merge"] is False
+    assert await page.refused(f"topics/{topic}/records") == (
+        400,
+        f"{topic} has 2 partitions: choose one, 1 can be merged",
+    )
+    assert len((await page.get(f"topics/{topic}/records?partition=1"))["records"]) == 3
 
 
 async def test_the_groups_of_a_topic_have_their_lag(broker: EmbeddedBroker, page: ConsolePage) -> None:

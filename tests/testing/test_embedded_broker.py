@@ -136,7 +136,7 @@ def test_it_has_kafkas_keys() -> None:
         assert broker.address_of("a") != broker.address_of("B")
         broker.admin.create_topic("orders")
         assert len(broker.admin.describe_topics(["orders"])["orders"].partitions) == 3
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError, match="there is no listener 'C'; there are A, B"):
             broker.address_of("C")
 
 

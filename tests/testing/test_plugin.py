@@ -174,6 +174,42 @@ def test_it(ottla_broker):
 """,
     )
     assert 'ottla_config takes one mapping: @pytest.mark.ottla_config({"num.partitions": 3})' in output, output
+    assert "plugin.py" not in output, output
+
+
+def test_a_broker_that_cannot_start_is_one_line_without_its_frames(tmp_path: Path) -> None:
+    output = run(
+        tmp_path,
+        """
+import pytest
+
+@pytest.mark.ottla_config({"num.partitons": 3})
+def test_key(ottla_broker):
+    pass
+
+@pytest.mark.ottla_config({"num.partitions": "many"})
+def test_value(ottla_broker):
+    pass
+
+@pytest.mark.ottla_config({"listeners": "SSL://127.0.0.1:0"})
+def test_listener(ottla_broker):
+    pass
+
+@pytest.mark.ottla_config({"log.dirs": "/dev/null/data"})
+def test_directory(ottla_broker):
+    pass
+""",
+    )
+    assert "4 errors" in output, output
+    for line in (
+        "num.partitons: is not a key; did you mean num.partitions?",
+        "num.partitions=many: must be an integer of at least 1",
+        "ssl.keystore.location: must be set: a TLS listener needs a key and a certificate (default)",
+        "no log directory can be used: /dev/null/data: Not a directory",
+    ):
+        assert f"the broker of this test cannot start: {line}\n" in output, output
+    for frame in ("Error:", "plugin.py", "embedded_broker.py"):
+        assert frame not in output, output
 
 
 def test_it_is_on_the_lists_of_fixtures_and_markers(tmp_path: Path) -> None:

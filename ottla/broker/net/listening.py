@@ -29,7 +29,17 @@ def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
     try:
         return bind_address(listener.host, listener.port, {key: size for key, size in sizes.items() if size > 0})
     except OSError as error:
-        raise StartError(f"listeners={listener}: {explain(error)}") from error
+        raise refusal(listener, error) from error
+
+
+def refusal(listener: Listener, error: OSError) -> StartError:
+    """The error of a listener that cannot be bound: what is wrong, and what to do."""
+    hints = {
+        errno.EADDRINUSE: "; end that process, or give this listener another port",
+        errno.EACCES: "; give this listener a port from 1024 on",
+        errno.EADDRNOTAVAIL: "; a listener without a host, such as PLAINTEXT://:9092, is at all of its addresses",
+    }
+    return StartError(f"listeners={listener}: {explain(error)}{hints.get(error.errno or 0, '')}")
 
 
 def bind_address(host: str, port: int, socket_options: Mapping[int, int] | None = None) -> socket.socket:

@@ -3,13 +3,13 @@ import { lines, name } from "/api.js";
 import { field, h } from "/dom.js";
 import { count, plural } from "/format.js";
 import { recordRow, recordTable } from "/record_table.js";
-import { partitionSelect } from "/records.js";
+import { partitionToRead } from "/records.js";
 
 const MOST_ROWS = 300;
 const AGAIN_MS = 2000;
 
 export async function liveTab(topic, query) {
-  const partition = partitionSelect(topic, query);
+  const partition = partitionToRead(topic, query);
   const search = h("input", { type: "search", name: "search", value: query.get("search") ?? "", placeholder: "text in key, value or headers" });
   const { node, body } = recordTable();
   const summary = h("p", { class: "muted", role: "status" }, "Connecting …");
@@ -35,7 +35,7 @@ export async function liveTab(topic, query) {
     ending?.abort();
     const mine = (ending = new AbortController());
     const wanted = new URLSearchParams();
-    if (partition.value) wanted.set("partition", partition.value);
+    if (partition.value()) wanted.set("partition", partition.value());
     if (search.value) wanted.set("search", search.value);
     history.replaceState(null, "", `#/topics/${name(topic.name)}?tab=live${wanted.size ? `&${wanted}` : ""}`);
     while (!isClosed && ending === mine) {
@@ -56,9 +56,9 @@ export async function liveTab(topic, query) {
   }
 
   const submit = (event) => { event.preventDefault(); body.replaceChildren(); waiting = []; seen = skipped = 0; follow(); };
-  partition.addEventListener("change", submit);
+  partition.input.addEventListener("change", submit);
   const form = h("form", { class: "bar", onsubmit: submit },
-    field("Partition", partition), field("Search", search, "grow"), h("button", null, "Apply"), pause);
+    partition.node, field("Search", search, "grow"), h("button", null, "Apply"), pause);
   follow();
   return { node: h("div", null, form, summary, node), close: () => { isClosed = true; ending?.abort(); } };
 }

@@ -36,6 +36,7 @@ function address() {
 async function show() {
   const { parts, query } = address();
   const mine = ++turn;
+  main.setAttribute("aria-busy", "true");
   for (const link of views.querySelectorAll("a")) {
     if (link.getAttribute("href") === `#/${parts[0]}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -53,6 +54,7 @@ async function show() {
   shown = next;
   document.title = next.title === "Ottla console" ? next.title : `${next.title} – Ottla console`;
   main.replaceChildren(next.node);
+  main.removeAttribute("aria-busy");
   if (shownPath !== parts.join("/")) scrollTo(0, 0);
   shownPath = parts.join("/");
 }
@@ -86,10 +88,15 @@ async function poll() {
   }
 }
 
+// Where an answer takes long, because there is much to ask for, it is asked for less often: a quarter of the time at most.
 async function pollForever() {
+  let pause = POLL_MS;
   for (;;) {
-    await new Promise((resume) => setTimeout(resume, POLL_MS));
-    if (!document.hidden) await poll();
+    await new Promise((resume) => setTimeout(resume, pause));
+    if (document.hidden) continue;
+    const began = performance.now();
+    await poll();
+    pause = banner.hidden ? Math.max(POLL_MS, 3 * (performance.now() - began)) : POLL_MS;
   }
 }
 

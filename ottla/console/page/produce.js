@@ -2,6 +2,7 @@
 import { name, post } from "/api.js";
 import { error, h, select } from "/dom.js";
 import { count } from "/format.js";
+import { partitionInput } from "/records.js";
 
 const KINDS = [["text", "text"], ["base64", "base64"], ["null", "null"]];
 
@@ -18,8 +19,7 @@ function entry(title, input, first) {
 export function produceTab(topic) {
   const key = entry("Key", h("input", { class: "text mono", "aria-label": "Key" }), "null");
   const value = entry("Value", h("textarea", { "aria-label": "Value", spellcheck: "false" }), "text");
-  const options = [["", "by the key"], ...topic.partitions.map((one) => [String(one.partition), String(one.partition)])];
-  const partition = select("partition", options, "");
+  const partition = partitionInput(topic, "by the key", "");
   const headers = h("div");
   const answer = h("div", { role: "status" });
   const addHeader = () => {

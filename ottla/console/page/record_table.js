@@ -5,6 +5,13 @@ import { cell, detail } from "/values.js";
 
 const HEADINGS = [["Part.", "c-part number"], ["Offset", "c-offset number"], ["Time", "c-time optional"], ["Key", "c-key"], ["Value", "c-value"], ["Headers", "c-headers number optional"]];
 
+// How many columns an opened record spans: narrow windows hide some.
+const columns = (row) => [...row.cells].filter((one) => one.offsetParent !== null).length;
+
+addEventListener("resize", () => {
+  for (const place of document.querySelectorAll("tr.detail > td")) place.colSpan = columns(place.parentNode.previousElementSibling);
+});
+
 export function recordTable() {
   const body = h("tbody");
   const head = h("tr", null, HEADINGS.map(([title, kind]) => h("th", { class: kind, scope: "col" }, title)));
@@ -23,8 +30,7 @@ export function recordRow(topic, record) {
   let below = null;
   async function toggle() {
     if (below) { below.remove(); below = null; open.setAttribute("aria-expanded", "false"); return; }
-    const cells = [...row.cells].filter((one) => one.offsetParent !== null);  // narrow windows hide some
-    const place = h("td", { colspan: cells.length }, "…");
+    const place = h("td", { colspan: columns(row) }, "…");
     below = h("tr", { class: "detail" }, place);
     open.setAttribute("aria-expanded", "true");
     row.after(below);

@@ -7,9 +7,19 @@ import { recordRow, recordTable } from "/record_table.js";
 const MOST_ROWS = 2000;
 const BEGINNINGS = [["newest", "newest first"], ["beginning", "from the beginning"], ["offset", "from an offset"], ["time", "from a time"]];
 
-export function partitionSelect(topic, query) {
-  const options = [["", "all"], ...topic.partitions.map((one) => [String(one.partition), String(one.partition)])];
-  return select("partition", options, query.get("partition") ?? "");
+// Which partition: a list, with `none` first; or a number where the list would have thousands of lines.
+export function partitionInput(topic, none, chosen) {
+  if (!topic.can_merge) return h("input", { type: "number", name: "partition", min: 0, max: topic.partitions.length - 1, value: chosen, placeholder: none });
+  const options = [["", none], ...topic.partitions.map((one) => [String(one.partition), String(one.partition)])];
+  return select("partition", options, chosen);
+}
+
+// The same for reading: where there are too many partitions to merge, it is one of them, at first partition 0.
+export function partitionToRead(topic, query) {
+  const input = partitionInput(topic, "all", query.get("partition") || (topic.can_merge ? "" : "0"));
+  input.required = !topic.can_merge;
+  const title = topic.can_merge ? "Partition" : `Partition, of ${count(topic.partitions.length)}`;
+  return { node: field(title, input), input, value: () => input.value || (topic.can_merge ? "" : "0") };
 }
 
 // The value of an input of type datetime-local, which is local time without a zone.
@@ -23,7 +33,7 @@ export async function recordsTab(topic, query) {
   const from = select("from", BEGINNINGS, query.get("from") ?? "newest", { onchange: choose });
   const offset = h("input", { type: "number", name: "offset", min: 0, value: query.get("offset") ?? "0" });
   const at = h("input", { type: "datetime-local", step: 1, name: "time", value: query.get("time") ? localTime(query.get("time")) : localTime(Date.now() - 3600000) });
-  const partition = partitionSelect(topic, query);
+  const partition = partitionToRead(topic, query);
   const search = h("input", { type: "search", name: "search", value: query.get("search") ?? "", placeholder: "text in key, value or headers" });
   const committed = h("input", { type: "checkbox", name: "isolation" });
   committed.checked = query.get("isolation") === "read_committed";
@@ -41,7 +51,7 @@ export async function recordsTab(topic, query) {
     if (from.value !== "newest") now.set("from", from.value);
     if (from.value === "offset") now.set("offset", offset.value || "0");
     if (from.value === "time") now.set("time", String(new Date(at.value).getTime() || 0));
-    if (partition.value) now.set("partition", partition.value);
+    if (partition.value()) now.set("partition", partition.value());
     if (search.value) now.set("search", search.value);
     if (committed.checked) now.set("isolation", "read_committed");
     return now;
@@ -76,7 +86,8 @@ export async function recordsTab(topic, query) {
     const isSearch = fields.has("search");
     const read = isSearch ? ` in ${plural(scanned, "record")} read` : "";
     const why = page.stopped === "time" ? " · stopped after 8 s" : "";
-    const rest = page.more ? "" : found ? " · no more" : isSearch ? "" : ": nothing is there";
+    const nothing = fields.has("partition") ? `: nothing is in partition ${count(Number(fields.get("partition")))}` : ": nothing is there";
+    const rest = page.more ? "" : found ? " · no more" : isSearch ? "" : nothing;
     summary.replaceChildren(`${count(found)} ${isSearch ? "found" : found === 1 ? "record" : "records"}${read}${why}${rest}`);
     more.textContent = isSearch ? "Search on" : fields.get("from") ? "Later records" : "Older records";
     more.hidden = !page.more;
@@ -92,7 +103,7 @@ export async function recordsTab(topic, query) {
 
   choose();
   const form = h("form", { class: "bar", onsubmit: submit },
-    field("Show", from), offsetField, timeField, field("Partition", partition), field("Search", search, "grow"),
+    field("Show", from), offsetField, timeField, partition.node, field("Search", search, "grow"),
     h("label", { class: "check", title: "Without records of open and aborted transactions" }, committed, "committed only"),
     h("button", { class: "main" }, "Show"));
   await load(asked, false);

@@ -13,14 +13,13 @@ const TABS = { records: "Records", live: "Live", partitions: "Partitions", group
 
 function partitionsTab(topic) {
   return table([
-    { title: "Partition", kind: "number", cell: (one) => count(one.partition) },
+    { title: "Partition", kind: "number", about: "Each leads to its records", cell: (one) => h("a", { href: `#/topics/${name(topic.name)}?partition=${one.partition}` }, count(one.partition)) },
     { title: "Start", kind: "number", cell: (one) => count(one.start) },
     { title: "End", kind: "number", cell: (one) => count(one.end) },
     { title: "Size", kind: "number", cell: (one) => size(one.bytes) },
     { title: "Leader", kind: "number", cell: (one) => (one.leader < 0 ? badge("none", "bad") : String(one.leader)) },
     { title: "Replicas", kind: "optional", cell: (one) => one.replicas.join(", ") },
     { title: "In sync", kind: "optional", cell: (one) => one.in_sync.join(", ") },
-    { title: "", cell: (one) => h("a", { href: `#/topics/${name(topic.name)}?partition=${one.partition}` }, "records") },
   ], topic.partitions);
 }
 

@@ -131,7 +131,9 @@ class LogDirectory(DirectoryStatus):
         try:
             self._lock = self._files.lock(self.path / LOCK_FILE)
         except BlockingIOError as error:
-            raise StorageError(f"{self.path} is in use by another broker ({error.strerror})") from error
+            raise StorageError(
+                f"{self.path} is in use by another broker ({error.strerror}): stop that one, or set log.dirs to another"
+            ) from error
 
     def open(self) -> MetaProperties | None:
         """Create the directory if it is missing, lock it, and read its own files without changing anything.

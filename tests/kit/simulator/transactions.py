@@ -177,16 +177,22 @@ class Transactions:
 
     def stable_offset_check(self, place: Place) -> Callable[[Place, int], None]:
         """What to do with an answer to who asks for a stable offset now: no transaction of before may change it, so
-        those with a larger offset were aborted.
+        those with a larger offset were aborted, unless the offset went with its topic.
         """
         pending = dict(self._pending.get(place, {}))
 
         def check(_: Place, stable: int) -> None:
             for offset, transaction in pending.items():
-                if offset > stable:
+                if offset > stable and not self._is_offset_gone(place, transaction):
                     transaction.note_aborted(f"{stable} is the stable offset of {place}, without its {offset}")
 
         return check
+
+    def _is_offset_gone(self, place: Place, transaction: TransactionModel) -> bool:
+        """Whether the topic was deleted, or may be, since a transaction has committed an offset of it."""
+        _, topic, _ = place
+        _, known = transaction.offsets.get(place, (0, None))
+        return topic in self.model.deleting or known is not self.model.commits.get(place)
 
     def transaction_of(self, record: Stored) -> TransactionModel | None:
         """The transaction that a record is of, None of a plain one."""
