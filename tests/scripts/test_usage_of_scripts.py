@@ -104,3 +104,16 @@ def test_another_program_on_kafkas_port_is_not_taken_for_kafka(tmp_path: Path) -
         with pytest.raises(peer["CannotRun"], match="Kafka ended with status 1:\nERROR Address already in use"):
             peer["await_started"](log, begun, process)
         peer["await_started"](log, 0, process)
+
+
+def test_a_kafka_that_ends_at_its_start_is_reported_by_the_errors_of_this_start(tmp_path: Path) -> None:
+    """Earlier starts in the same file, of brokers that were killed, have logged more than is shown."""
+    peer = runpy.run_path(str(ROOT / "scripts" / "interop" / "apache-kafka"))
+    log = tmp_path / "server.log"
+    log.write_bytes(b"INFO DuplicateBrokerRegistrationException\n" * 100)
+    begun = log.stat().st_size
+    log.write_bytes(log.read_bytes() + b"ERROR share.version has an unsupported level\n")
+    with subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"]) as process:
+        process.wait()
+        with pytest.raises(peer["CannotRun"], match=r"^Kafka ended with status 1:\nERROR share\.version has"):
+            peer["await_port"](peer["free_port"](), log, begun, process)
