@@ -271,3 +271,22 @@ def test_an_answer_to_an_end_is_late_after_the_time_that_the_coordinator_waits_f
     transaction = client.end_after(waited_ms)
     assert transaction.is_over
     assert transaction.may_lack_markers == is_late
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_an_offset_that_went_with_its_topic_says_nothing_about_its_transaction(is_deleted: bool) -> None:
+    """The simulator's seed 22961456979: the topic was deleted and created again, and had no stable offset."""
+    client = TransactionalClient()
+    known, place = client.known, ("group", "t", 0)
+    transaction = known.begin("tx", (7, 2), 90_000, 0)
+    transaction.offsets[place] = known.next_offset(place)
+    known.offsets_pending(transaction)
+    known.commit_asked(transaction)
+    known.committed(transaction, "its end was answered")
+    check = known.stable_offset_check(place)
+    if is_deleted:
+        client.model.note_topic_gone("t")
+        check(place, -1)
+    else:
+        with pytest.raises(Violation, match="-1 is the stable offset"):
+            check(place, -1)
