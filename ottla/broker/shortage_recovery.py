@@ -36,7 +36,7 @@ class ShortageRecovery:
         try:
             self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             loop.add_reader(self._descriptor, self._recover)
-        except (AttributeError, OSError, NotImplementedError):
+        except (AttributeError, OSError, NotImplementedError):  # no eventfd, no descriptor left, a loop without readers
             self._close()
             reserve.wake = lambda: loop.call_soon(reserve.recover)
         else:

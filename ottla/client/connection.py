@@ -467,13 +467,13 @@ class Connection(asyncio.BufferedProtocol):
         if posts is None:
             if not alone.take_received(self._whole_head, nbytes):
                 return False
-            del self._exchange.in_flight[alone.correlation_id]
+            self._exchange.in_flight.pop(alone.correlation_id, None)  # the connection may have ended meanwhile
         else:
             posts.will_run_ahead = True
             try:
                 if not alone.take_received(self._whole_head, nbytes):
                     return False
-                del self._exchange.in_flight[alone.correlation_id]
+                self._exchange.in_flight.pop(alone.correlation_id, None)
             finally:
                 posts.run_ahead()  # perhaps the next record of the thread that waited for this answer
         self._metrics.answers.add(now, nbytes, (now - alone.sent_at) * 1000)

@@ -7,6 +7,9 @@ deliveries, counts metrics and sets timers.
 A record for which the program waits, with nothing else to send, is written first (`send_first`): the broker works on it
 while its batch is entered in the queues.
 
+It is one file: each of its steps may close, send, complete or give up batches, and all use the same queues, routes and
+timers.
+
 An unexpected exception while a request is made ends the batches of that request. Anywhere else it ends the producer
 (`fail`), since the state of the queues is then unknown.
 """
@@ -210,7 +213,7 @@ class Sender:
                 self._level,
             )
             correlation_id, buffers = connection.frame_template(template, records)
-        except Exception as bug:
+        except Exception as bug:  # whatever it is, the caller must get it as a failure of the client
             raise ClientFailed(bug) from bug
         try:
             queue.take_sequences(record_count)

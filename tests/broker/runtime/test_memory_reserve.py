@@ -119,11 +119,11 @@ def test_the_reserve_is_taken_again_though_there_was_no_memory_to_plan_that() ->
         raise MemoryError
 
     shell.reserve.wake = lambda: wakes.append("wake")
-    shell.timers.at = fails  # type: ignore[method-assign,assignment]
+    shell.timers.at = fails  # type: ignore[method-assign,assignment]  # there is no memory
     shell.reserve.let_go()
     assert wakes == ["wake"]
     assert not shell.reserve.recover()
-    shell.timers.at = at  # type: ignore[method-assign]
+    shell.timers.at = at  # type: ignore[method-assign]  # there is memory again
     assert shell.reserve.recover()
     assert shell.reserve.recover()
     assert len(shell.timers) == 1
