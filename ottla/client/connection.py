@@ -119,8 +119,8 @@ class Connection(asyncio.BufferedProtocol):
             handshake_of(login, place),
             handshake_timeout_s=options.socket_connection_setup_timeout_ms / 1000,
         )
-        self.frame_template = self._exchange.frame_template
-        """Frames a request for `write_now`; a method of the exchange, since it takes no more than that."""
+        self.take_correlation_id = self._exchange.take_correlation_id
+        """Returns the correlation id of a request for `write_now`; a method of the exchange."""
         self._agreed: dict[tuple[type[Request], int], int] = {}
         """What `version_for` has found; another log-in does not change it."""
         self._metrics = metrics or ConnectionMetrics(self._loop.time())
@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
         return self.is_open and self.is_writable and not self._exchange.in_flight
 
     def write_now(self, buffers: list[Buffer], now: float) -> None:
-        """Write a request of `frame_template` while the connection `is_clear`; pass it to `expect` in the same step.
+        """Write a framed request while the connection `is_clear`; pass it to `expect` in the same step.
 
         The socket gets it at once, so that the broker works while this step continues.
         """

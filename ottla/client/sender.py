@@ -41,9 +41,9 @@ from ottla.client_core.send_results import Result, SendResult, SendRules
 from ottla.client_core.transaction_questions import LAST_OLD_PRODUCE_VERSION
 from ottla.client_core.versions import ANY_VERSION
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
-from ottla.protocol.records.batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, seal_batch
-from ottla.protocol.records.compression import Compression
-from ottla.protocol.types import ZERO_UUID, Buffer
+from ottla.protocol.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT, seal_batch
+from ottla.protocol.records.compression import Compression, compress
+from ottla.protocol.types import ZERO_UUID
 from ottla.shown import counted
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,8 @@ class Sender:
         self._lingers_awaited = options.lingers_awaited
         self._is_idempotent = bool(options.enable_idempotence)
         self._transactional_id = options.transactional_id
-        self._attributes = Compression.named(options.compression_type) & COMPRESSION_MASK
+        self._codec = Compression.named(options.compression_type)
+        self._attributes = int(self._codec)
         if options.transactional_id is not None:
             self._attributes |= TRANSACTIONAL_BIT
         self._level = options.compression_level
@@ -182,7 +183,7 @@ class Sender:
         self,
         queue: PartitionQueue[Batch],
         route: Route,
-        body: Buffer,
+        body: bytes | bytearray,
         record_count: int,
         base_timestamp: int,
         max_timestamp: int,
@@ -198,10 +199,11 @@ class Sender:
         template, connection = route.template, route.connection
         (producer_id, epoch), sequence, opened = queue.identity, queue.next_sequence, None
         try:
-            records = seal_batch(  # by position, since keyword arguments would be slower
-                body,
-                0,
-                -1,
+            payload = compress(self._codec, body, self._level) if self._codec else body
+            correlation_id = connection.take_correlation_id()
+            buffers = template.frame_batch(  # by position, since keyword arguments would be slower
+                correlation_id,
+                payload,
                 self._attributes,
                 record_count - 1,
                 base_timestamp,
@@ -210,9 +212,7 @@ class Sender:
                 epoch,
                 sequence,
                 record_count,
-                self._level,
             )
-            correlation_id, buffers = connection.frame_template(template, records)
         except Exception as bug:  # whatever it is, the caller must get it as a failure of the client
             raise ClientFailed(bug) from bug
         try:
@@ -221,14 +221,14 @@ class Sender:
             # The broker works from here on.
             if batch is None:
                 batch = opened = self._add_sent(queue, bytes(body), base_timestamp, now)
-            batch.sequence, batch.sealed, batch.attempts = sequence, records, 1
+            batch.sequence, batch.attempts = sequence, 1  # it is sealed again if it has to be sent again
             self.close_batch(batch)
             self._is_scheduled = False  # the scheduled pump has nothing more to do
             self._queues.sent_alone(batch, route.leader_id)
             request = SentBatch(self, route.leader_id, batch, template, now)
             request.correlation_id = correlation_id
             connection.expect(request)
-            self._measure_alone(batch, now)
+            self._measure_alone(batch, HEADER_BYTES + len(payload), now)
         except BaseException as bug:  # an interrupt, too: the batch may be sent, and is in no queue
             self.fail(bug)
             if opened is not None:
@@ -377,7 +377,7 @@ class Sender:
         if batch.attempts > 1:
             self._metrics.records_per_request.add(batch.record_count, now)
         else:
-            self._measure_alone(batch, now)
+            self._measure_alone(batch, len(records), now)
 
     def _send_together(
         self, leader_id: int, connection: Connection | None, batches: list[Batch], first_tries: list[Batch]
@@ -434,9 +434,9 @@ class Sender:
             self._level,
         )
 
-    def _measure_alone(self, batch: Batch, now: float) -> None:
+    def _measure_alone(self, batch: Batch, sealed_bytes: int, now: float) -> None:
         """Count a batch that is sent for the first time, alone in its request."""
-        count, sealed_bytes = batch.record_count, len(batch.sealed or b"")
+        count = batch.record_count
         rate = sealed_bytes / (HEADER_BYTES + len(batch.builder.body))
         self._metrics.alone.add(now, count, sealed_bytes, rate, (now - batch.opened_at) * 1000, count)
 

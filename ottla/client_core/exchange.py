@@ -171,7 +171,8 @@ class Exchange(Generic[C]):
         """
         if not self.is_ready:
             raise RuntimeError("a request before the end of the handshake")
-        correlation_id, buffers = self.frame_template(template, varying)
+        correlation_id = self.take_correlation_id()
+        buffers = template.frame(correlation_id, varying)
         request.correlation_id = correlation_id
         self.in_flight[correlation_id] = request
         if self._outgoing or self._requests is not self._outgoing:
@@ -179,15 +180,14 @@ class Exchange(Generic[C]):
             return self.bytes_to_send()
         return buffers
 
-    def frame_template(self, template: RequestTemplate, varying: Buffer) -> tuple[int, list[Buffer]]:
-        """Return the correlation id of a request and its buffers, which the driver sends now.
+    def take_correlation_id(self) -> int:
+        """Return the correlation id of the next request, which the driver frames; an id may stay unused.
 
-        No request is in flight. The driver puts this one into `in_flight` in the same step.
+        The driver puts the request into `in_flight` in the same step.
         """
         correlation_id = self._next_correlation_id
-        buffers = template.frame(correlation_id, varying)
         self._next_correlation_id = 0 if correlation_id == MAX_CORRELATION_ID else correlation_id + 1
-        return correlation_id, buffers
+        return correlation_id
 
     def send_only(self, request: Request, version: int) -> None:
         """Add a request that has no answer (Produce with acks=0) to the bytes to send."""

@@ -14,6 +14,7 @@ Worked example, the answer in version 13 to partition 0 (topic id `77` * 16): `0
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from uuid import UUID
 
@@ -23,20 +24,40 @@ from ottla.protocol.framing import MAX_FRAME_BYTES, SIZE_BYTES, frame
 from ottla.protocol.headers import encode_request_header, response_header
 from ottla.protocol.message import encode_buffers
 from ottla.protocol.primitives import encode_unsigned_varint
+from ottla.protocol.records.batch import (
+    CHECKED_FORMAT,
+    FRONT_FORMAT,
+    HEADER_BYTES,
+    MAGIC,
+    MIN_BATCH_LENGTH,
+    seal_payload,
+)
+from ottla.protocol.records.checksum import crc32c
 from ottla.protocol.types import Buffer
 
 FIRST_VERSION = 9
 """The version of Produce from which lengths are varints, and an answer has all three numbers."""
 JOINED_BYTES = 4096
 """Up to this size a batch is copied into its frame: one buffer is sent faster than three."""
-_FRONT = struct.Struct(">ihhi")
+_FRONT_FORMAT = "ihhi"
 """Size, API key, version, correlation id."""
+_FRONT = struct.Struct(f">{_FRONT_FORMAT}")
+_CHECKED_BYTES = struct.calcsize(f">{CHECKED_FORMAT}")
+_ANY_OFFSET, _NO_LEADER_EPOCH = 0, -1
+"""The first fields of a batch, which the broker writes."""
 _ANSWER_FRONT = struct.Struct(">ii")
 """Size, correlation id."""
-_NUMBERS = struct.Struct(">qqq")
-_NUMBERS_BYTES = _NUMBERS.size
-_read_numbers = _NUMBERS.unpack_from
+_NUMBERS_FORMAT = "qqq"
+_read_numbers = struct.Struct(f">{_NUMBERS_FORMAT}").unpack_from
 _length = lru_cache(1024)(encode_unsigned_varint)
+
+
+@lru_cache(1024)
+def _packers(middle_bytes: int, payload_bytes: int, end_bytes: int) -> tuple[Callable[..., bytes], ...]:
+    """Return two functions for frames of these sizes: one packs the checked part of a batch, the other the frame."""
+    checked = f">{CHECKED_FORMAT}{payload_bytes}s"
+    frame = f">{_FRONT_FORMAT}{middle_bytes}s{FRONT_FORMAT}{_CHECKED_BYTES + payload_bytes}s{end_bytes}s"
+    return struct.Struct(checked).pack, struct.Struct(frame).pack
 
 
 class ProduceTemplate:
@@ -53,6 +74,10 @@ class ProduceTemplate:
         "_middle",
         "_numbers_end",
         "_numbers_position",
+        "_pack_checked",
+        "_pack_frame",
+        "_payload_bytes",
+        "_read_alone",
         "_records_bytes",
         "_whole_answer_bytes",
         "topic_id",
@@ -88,6 +113,9 @@ class ProduceTemplate:
         self._records_bytes = -1
         """The size of the last request's records, for which the next two values are right."""
         self._frame_bytes, self._middle = 0, b""
+        self._payload_bytes = -1
+        """The size of the last payload of `frame_batch`, if the last four values are right for it."""
+        self._pack_checked, self._pack_frame = _packers(0, 0, 0)
         self._fixed_bytes = _FRONT.size - SIZE_BYTES + len(self._front) + len(self._end)
 
         low, high = (self._answer(version, topic, topic_id, partition, number) for number in (0, -1))
@@ -97,7 +125,8 @@ class ProduceTemplate:
         self._answer_front = low[4 : differing[0]]
         self._answer_end = low[self._numbers_end :]
         self._answer_bytes = len(low)
-        self._whole_answer_bytes = SIZE_BYTES + len(low)
+        parts = struct.Struct(f">{SIZE_BYTES + differing[0]}s{_NUMBERS_FORMAT}{len(self._answer_end)}s")
+        self._read_alone, self._whole_answer_bytes = parts.unpack_from, parts.size
 
     @staticmethod
     def _answer(version: int, topic: str, topic_id: UUID, partition: int, number: int) -> bytes:
@@ -121,6 +150,75 @@ class ProduceTemplate:
             return [b"".join((front, self._middle, records, self._end))]
         return [front + self._middle, records, self._end]
 
+    def frame_batch(
+        self,
+        correlation_id: int,
+        payload: bytes | bytearray,
+        attributes: int,
+        last_offset_delta: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        record_count: int,
+    ) -> list[Buffer]:
+        """As `frame`, with the batch of encoded records that are compressed with the codec in `attributes`.
+
+        A small batch is packed together with its frame, which is faster than one after the other.
+        """
+        size_bytes = len(payload)
+        if size_bytes != self._payload_bytes:
+            if size_bytes > JOINED_BYTES - HEADER_BYTES:
+                records = seal_payload(
+                    payload,
+                    _ANY_OFFSET,
+                    _NO_LEADER_EPOCH,
+                    attributes,
+                    last_offset_delta,
+                    base_timestamp,
+                    max_timestamp,
+                    producer_id,
+                    producer_epoch,
+                    base_sequence,
+                    record_count,
+                )
+                return self.frame(correlation_id, records)
+            self._resize_payload(size_bytes)
+        checked = self._pack_checked(
+            attributes,
+            last_offset_delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            record_count,
+            payload,
+        )
+        return [
+            self._pack_frame(
+                self._frame_bytes,
+                0,
+                self.version,
+                correlation_id,
+                self._middle,
+                _ANY_OFFSET,
+                MIN_BATCH_LENGTH + size_bytes,
+                _NO_LEADER_EPOCH,
+                MAGIC,
+                crc32c(checked),
+                checked,
+                self._end,
+            )
+        ]
+
+    def _resize_payload(self, size_bytes: int) -> None:
+        """Prepare `frame_batch` for payloads of this size."""
+        self._resize(size_bytes + HEADER_BYTES)
+        self._payload_bytes = size_bytes
+        self._pack_checked, self._pack_frame = _packers(len(self._middle), size_bytes, len(self._end))
+
     def _resize(self, size_bytes: int) -> None:
         """Prepare requests with records of this size: the next ones often have the same. Raises UnencodableMessage."""
         length = _length(size_bytes + 1)
@@ -128,6 +226,7 @@ class ProduceTemplate:
         if frame_bytes > MAX_FRAME_BYTES:
             raise UnencodableMessage(f"a frame of {frame_bytes} bytes is larger than {MAX_FRAME_BYTES}")
         self._records_bytes, self._frame_bytes, self._middle = size_bytes, frame_bytes, self._front + length
+        self._payload_bytes = -1
 
     def answer_front(self, correlation_id: int) -> bytes:
         """Return the bytes, with the size, with which the answer begins that `appended_alone` reads."""
@@ -140,10 +239,9 @@ class ProduceTemplate:
         """
         if count != self._whole_answer_bytes:
             return None
-        position = len(front)
-        if received[:position] != front or received[position + _NUMBERS_BYTES : count] != self._answer_end:
+        received_front, base_offset, log_append_time_ms, _, end = self._read_alone(received)
+        if received_front != front or end != self._answer_end:
             return None
-        base_offset, log_append_time_ms, _ = _read_numbers(received, position)
         return base_offset, log_append_time_ms
 
     def appended(self, data: Buffer) -> tuple[int, int] | None:

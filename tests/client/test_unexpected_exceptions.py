@@ -25,6 +25,7 @@ from ottla.client.options import ClientOptions
 from ottla.client.routes import Routes
 from ottla.client.sender import Sender
 from ottla.client_core.exchange import Exchange
+from ottla.client_core.produce_template import ProduceTemplate
 from ottla.client_core.send_queues import SendQueues
 from ottla.client_core.transactions import Transactions
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
@@ -141,7 +142,8 @@ async def test_a_record_alone_that_cannot_be_written_ends_and_the_producer_sends
     async with Producer(cluster.bootstrap, linger_ms=0) as producer:
         await producer.send_and_wait("t", b"before")
         with monkeypatch.context() as broken:
-            broken.setattr("ottla.client.sender.seal_batch", raising)
+            broken.setattr(ProduceTemplate, "frame_batch", raising)
+            broken.setattr("ottla.client.sender.seal_batch", raising)  # in the general way, which tries it again
             await ends_with_it(await producer.send("t", b"0") if is_sent_before else producer.send_and_wait("t", b"0"))
         assert (await producer.send_and_wait("t", b"after")).offset == 1
     assert partition.values == [b"before", b"after"]

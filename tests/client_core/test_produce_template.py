@@ -15,6 +15,7 @@ from ottla.protocol.errors import UnencodableMessage
 from ottla.protocol.framing import SIZE_BYTES, frame
 from ottla.protocol.headers import decode_response_header, encode_request_header, response_header
 from ottla.protocol.message import decode, encode, encode_buffers
+from ottla.protocol.records.batch import HEADER_BYTES, seal_payload
 
 Appended = ProduceResponse.PartitionProduceResponse
 BadRecord = ProduceResponse.BatchIndexAndErrorMessage
@@ -76,6 +77,50 @@ def test_a_request_has_the_bytes_that_the_encoder_writes(
     template = template_of(version, topic, partition, topic_id, client_id, acks)
     made = b"".join(template.frame(correlation_id, records))
     assert made == b"".join(frame([header, *encode_buffers(request, version)]))
+
+
+LARGEST_PACKED_BYTES = JOINED_BYTES - HEADER_BYTES
+
+
+@given(
+    versions,
+    st.lists(
+        st.tuples(
+            st.integers(0, 2**31 - 1),
+            st.one_of(
+                st.binary(max_size=200),
+                st.integers(LARGEST_PACKED_BYTES - 1, LARGEST_PACKED_BYTES + 1).map(bytes),
+                st.integers(60, 70).map(bytearray),
+            ),
+            st.tuples(
+                st.integers(-(2**15), 2**15 - 1),  # attributes
+                int32s,
+                int64s,
+                int64s,
+                int64s,
+                st.integers(-(2**15), 2**15 - 1),  # epoch
+                int32s,
+                int32s,
+            ),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+)
+def test_a_batch_is_framed_as_if_it_were_sealed_before(version, batches):
+    template, other = template_of(version), template_of(version)
+    for correlation_id, payload, fields, also_sealed in batches:
+        sealed = seal_payload(payload, 0, -1, *fields)
+        made = b"".join(template.frame_batch(correlation_id, payload, *fields))
+        assert made == b"".join(other.frame(correlation_id, sealed))
+        if also_sealed:  # sizes that one of the two has prepared are not right for the other
+            assert b"".join(template.frame(correlation_id, sealed)) == made
+
+
+@pytest.mark.parametrize(("size_bytes", "buffers"), [(LARGEST_PACKED_BYTES, 1), (LARGEST_PACKED_BYTES + 1, 3)])
+def test_only_a_small_batch_is_packed_with_its_frame(size_bytes, buffers):
+    assert len(template_of(13).frame_batch(0, bytes(size_bytes), 0, 0, 0, 0, -1, -1, -1, 1)) == buffers
 
 
 @pytest.mark.parametrize("size_bytes", [127, 128, JOINED_BYTES, JOINED_BYTES + 1, 16_382, 16_383, 2**21 - 2, 2**21 - 1])

@@ -59,6 +59,7 @@ __all__ = [
     "parse_header",
     "place_batch",
     "seal_batch",
+    "seal_payload",
     "set_log_append_time",
     "set_offset_and_epoch",
 ]
@@ -79,10 +80,13 @@ TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_FRONT = struct.Struct(">qiibI")
-_CHECKED = struct.Struct(">hiqqqhii")
-"""The header's fields that the checksum covers."""
+FRONT_FORMAT = "qiibI"
+"""The header's fields before `CHECKED_FORMAT`, for `struct`."""
+CHECKED_FORMAT = "hiqqqhii"
+"""The header's fields that the checksum covers, for `struct`."""
+_HEADER = struct.Struct(f">{FRONT_FORMAT}{CHECKED_FORMAT}")
+_FRONT = struct.Struct(f">{FRONT_FORMAT}")
+_CHECKED = struct.Struct(f">{CHECKED_FORMAT}")
 _PLACE = struct.Struct(">qii")
 _LEADER_EPOCH = struct.Struct(">i")
 _BASE_OFFSET = struct.Struct(">q")
@@ -394,7 +398,35 @@ def seal_batch(
 ) -> bytearray:
     """Return the batch of encoded records: its header, and `body` compressed with the codec in `attributes`."""
     codec = attributes & COMPRESSION_MASK
-    payload = compress(Compression(codec), body, level) if codec else body
+    return seal_payload(
+        compress(Compression(codec), body, level) if codec else body,
+        base_offset,
+        leader_epoch,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+
+
+def seal_payload(
+    payload: Buffer,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> bytearray:
+    """Return the batch of encoded records that are already compressed with the codec in `attributes`."""
     checked = _CHECKED.pack(
         attributes,
         last_offset_delta,
