@@ -25,7 +25,7 @@ BESIDE_AT_LEAST = {
     )
 }
 """confluent-kafka's CPU divided by this client's: of `produce`, and of `consume`."""
-LATENCY_AT_MOST = {"latency, blocking": at_most(1.25, wanted=1), "latency, asyncio": at_most(1)}
+LATENCY_AT_MOST = {"latency, blocking": at_most(1.1, wanted=1), "latency, asyncio": at_most(1)}
 """The median time of a single record divided by confluent-kafka's."""
 HELD_RECORDS, HELD_ROUNDS = 1_000_000, 3
 
