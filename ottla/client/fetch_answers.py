@@ -27,6 +27,7 @@ from ottla.client.structs import TopicPartition
 from ottla.client_core.fetch_template import Fetched
 from ottla.protocol.api.fetch import FetchResponse
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import parse_only
 from ottla.protocol.records.errors import CorruptBatch
 from ottla.protocol.records.formats import iter_any
 
@@ -154,6 +155,10 @@ class FetchAnswers:
     def _add(self, assigned: AssignedPartition, view: memoryview, aborted: list[tuple[int, int]]) -> None:
         """Add fetched batches to a partition; `aborted` are pairs (first offset, producer id), in order."""
         wanted_from = assigned.fetch_offset
+        only = parse_only(view)
+        if only is not None and not aborted and only.next_offset > wanted_from:
+            assigned.add(FetchedBatch(view, only, []))
+            return
         try:
             for position, header in iter_any(view, allow_partial_tail=True):
                 if header.next_offset <= wanted_from:

@@ -292,8 +292,15 @@ class Fetcher:
         if known.view_version != self._cluster.version or not connection.is_open:
             return False
         timeout_ms = self._cluster.options.request_timeout_ms + wait_ms
-        sent = SentFetch(self, place, [assigned], known.names_by_id, timeout_ms).as_request(known.template)
-        connection.send_template(sent, known.template, place_of(assigned.fetch_offset, assigned.last_epoch))
+        template = known.template
+        sent = SentFetch(self, place, [assigned], known.names_by_id, timeout_ms).as_request(template)
+        varying = place_of(assigned.fetch_offset, assigned.last_epoch)
+        if connection.is_clear():
+            sent.correlation_id = connection.take_correlation_id()
+            connection.write_now(template.frame(sent.correlation_id, varying), sent.sent_at)
+            connection.expect(sent)
+        else:
+            connection.send_template(sent, template, varying)
         self._busy.add(place)
         assigned.is_fetching = True
         return True

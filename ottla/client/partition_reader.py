@@ -363,14 +363,13 @@ class PartitionReader(Generic[K, V]):
             return True
         if not assigned.fetched:
             return False
-        _, fetcher = self._started()
         was_full = assigned.buffered_bytes >= self._max_partition_fetch_bytes
         try:
             assigned.decode_next(self._options, self._metrics, self._loop.time())
         except KafkaError as failed:
             assigned.failure = failed
         if was_full and assigned.buffered_bytes < self._max_partition_fetch_bytes:
-            fetcher.wake()
+            self._started()[1].wake()
         return bool(assigned.decoded)
 
     def _raise_failures(self) -> None:
@@ -378,7 +377,7 @@ class PartitionReader(Generic[K, V]):
             failure, self._failure = self._failure, None
             raise failure
         for assigned in self._partitions.values():
-            if not assigned.is_paused:
+            if assigned.failure is not None and not assigned.is_paused:
                 self._raise_failure(assigned)
 
     def _raise_failure(self, assigned: AssignedPartition) -> None:

@@ -46,8 +46,8 @@ from ottla.client.unfinished_batches import UnfinishedBatches
 from ottla.client.unsent import warn_of_unsent
 from ottla.client_core.partition_queue import PartitionQueue
 from ottla.protocol.records.batch import HEADER_BYTES
-from ottla.protocol.records.builder import BatchBuilder, encode_plain_record
-from ottla.protocol.records.record import encode_record
+from ottla.protocol.records.builder import BatchBuilder
+from ottla.protocol.records.record import encode_plain_record, encode_record
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,13 @@ from typing import Protocol
 from uuid import UUID
 
 from ottla.client.assigned import AssignedPartition
-from ottla.client.awaited import Awaited
+from ottla.client.awaited import AloneInFlight, Awaited
 from ottla.client.errors import KafkaError
-from ottla.client_core.exchange import Answer, InFlight
+from ottla.client.structs import TopicPartition
+from ottla.client_core.exchange import Answer
 from ottla.client_core.fetch_template import Fetched, FetchTemplate
 from ottla.protocol.api.fetch import FetchResponse
+from ottla.protocol.types import Buffer
 
 
 class FetchSender(Protocol):
@@ -29,13 +31,13 @@ class FetchSender(Protocol):
         """Note that a Fetch was refused, or gets no answer."""
 
 
-class SentFetch(InFlight[Awaited]):
+class SentFetch(AloneInFlight):
     """See the module. `place` is the leader and the lane, `names_by_id` for versions without topic names.
 
     For a request from a template, this object is also the request (`as_request`).
     """
 
-    __slots__ = ("_fetcher", "_template", "asked", "asked_at", "limit_ms", "names_by_id", "place")
+    __slots__ = ("_answer_front", "_fetcher", "_template", "asked", "asked_at", "limit_ms", "names_by_id", "place")
 
     def __init__(
         self,
@@ -47,8 +49,10 @@ class SentFetch(InFlight[Awaited]):
     ) -> None:
         self._fetcher = fetcher
         self.place = place
-        self.asked = {assigned.partition: (assigned, assigned.generation) for assigned in wanted}
+        self.asked: dict[TopicPartition, tuple[AssignedPartition, int]] = {}
         """The partitions that it asks for, each with the generation of its position."""
+        for assigned in wanted:  # mostly one, for which a comprehension would cost a call
+            self.asked[assigned.partition] = (assigned, assigned.generation)
         self.names_by_id = names_by_id
         self.asked_at = fetcher.loop.time()
         self.limit_ms = limit_ms
@@ -64,6 +68,21 @@ class SentFetch(InFlight[Awaited]):
         self.has_tagged_answer = True
         self.context = self  # reset at the end, to break the reference cycle
         return self
+
+    def foresee(self) -> None:
+        """See `AloneInFlight`; only for a request of a template."""
+        assert self._template is not None
+        self._answer_front = self._template.answer_front(self.correlation_id)
+
+    def take_received(self, received: Buffer, count: int) -> bool:
+        """See `AloneInFlight`. The usual answer has records, or none, and nothing else to say."""
+        template = self._template
+        fetched = None if template is None else template.fetched_alone(received, count, self._answer_front)
+        if fetched is None:
+            return False
+        self.context = None
+        self._fetcher.on_fetched(self, fetched)
+        return True
 
     def take(self, answer: Answer[Awaited]) -> None:
         """Add the fetched batches to the partitions. Raises MalformedMessage."""

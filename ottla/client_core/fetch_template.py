@@ -14,12 +14,15 @@ Worked example, the answer in version 13 for partition 0 (topic id `77` * 16): `
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.framing import SIZE_BYTES, frame
 from ottla.protocol.headers import encode_request_header, response_header
 from ottla.protocol.message import encode_buffers
+from ottla.protocol.primitives import encode_unsigned_varint
 from ottla.protocol.types import Buffer
 
 FIRST_VERSION = 12
@@ -29,8 +32,17 @@ _FRONT = struct.Struct(">ihhi")
 _PLACE = struct.Struct(">qi")
 """Offset, epoch of the batch before it."""
 _NUMBERS = struct.Struct(">qqq")
-_CORRELATION_ID_BYTES = 4
+_CORRELATION_ID = struct.Struct(">i")
+_CORRELATION_ID_BYTES = _CORRELATION_ID.size
 _LONGEST_VARINT_BYTES = 5
+MOST_ALONE_BYTES = 4096
+"""The size up to which an answer may be read by `fetched_alone`, which copies its records."""
+
+
+@lru_cache(1024)
+def _reader(front_bytes: int, middle_bytes: int, records_bytes: int, end_bytes: int) -> Callable[[Buffer], Any]:
+    """Return a function that unpacks an answer with parts of these sizes: size, front, three offsets, and the rest."""
+    return struct.Struct(f">i{front_bytes}sqqq{middle_bytes}s{records_bytes}s{end_bytes}s").unpack_from
 
 
 class Fetched(NamedTuple):
@@ -51,6 +63,9 @@ class FetchTemplate:
         "_answer_middle",
         "_end",
         "_front",
+        "_middle_alone",
+        "_read_alone",
+        "_received_bytes",
         "_size_bytes",
         "api_key",
         "version",
@@ -79,6 +94,9 @@ class FetchTemplate:
         length_at = next(at for at, (one, other) in enumerate(zip(low, longer, strict=False)) if one != other)
         self._answer_middle = low[differing[-1] + 1 : length_at]
         self._answer_end = low[length_at + 1 :]
+        self._received_bytes = -1
+        """The size of the last answer of `fetched_alone`, for which the next two values are."""
+        self._read_alone, self._middle_alone = _reader(0, 0, 0, 0), b""
 
     @staticmethod
     def _request(version: int, client_id: str, request: FetchRequest, number: int) -> bytes:
@@ -91,6 +109,39 @@ class FetchTemplate:
         """Return the buffers of a request for a `place`, its size included."""
         front = _FRONT.pack(self._size_bytes, self.api_key, self.version, correlation_id)
         return [b"".join((front, self._front, varying, self._end))]
+
+    def answer_front(self, correlation_id: int) -> bytes:
+        """Return the bytes, after the size, with which the answer begins that `fetched_alone` reads."""
+        return _CORRELATION_ID.pack(correlation_id) + self._answer_front
+
+    def fetched_alone(self, received: Buffer, count: int, front: bytes) -> Fetched | None:
+        """As `fetched`, for `count` received bytes and the `answer_front` of the only request in flight.
+
+        `records` is a copy. None also if the bytes are not exactly its answer, or too many.
+        """
+        if count != self._received_bytes and not self._expect(count):
+            return None
+        size, answer_front, high_watermark, stable, start, middle, records, end = self._read_alone(received)
+        if size != count - SIZE_BYTES or answer_front != front:
+            return None
+        if middle != self._middle_alone or end != self._answer_end:
+            return None
+        return tuple.__new__(Fetched, (high_watermark, stable, start, memoryview(records)))
+
+    def _expect(self, count: int) -> bool:
+        """Prepare `fetched_alone` for an answer of this size; return False if none has it."""
+        if count > MOST_ALONE_BYTES:
+            return False
+        front_bytes, end_bytes = _CORRELATION_ID_BYTES + len(self._answer_front), len(self._answer_end)
+        rest = count - SIZE_BYTES - front_bytes - _NUMBERS.size - len(self._answer_middle) - end_bytes
+        for records_bytes in range(rest - 1, max(rest - _LONGEST_VARINT_BYTES, 0) - 1, -1):
+            length = encode_unsigned_varint(records_bytes + 1)
+            if len(length) + records_bytes == rest:
+                self._middle_alone = self._answer_middle + length
+                self._read_alone = _reader(front_bytes, len(self._middle_alone), records_bytes, end_bytes)
+                self._received_bytes = count
+                return True
+        return False
 
     def fetched(self, data: Buffer) -> Fetched | None:
         """Return the content of an answer; None if it must be decoded. `data` is the whole frame, without its size."""

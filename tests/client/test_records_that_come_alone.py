@@ -11,11 +11,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit import fake_broker
 from kit.fake_broker import FakeCluster
 
 import ottla
 from ottla.client import ClientFailed, Consumer
 from ottla.client.fetcher import Fetcher
+from ottla.client_core.fetch_template import MOST_ALONE_BYTES
+from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.records.batch import Record, encode_batch
 
 THE_CLIENTS = tuple(str(Path(ottla.__file__).parent / room) for room in ("client", "client_core"))
@@ -63,6 +66,44 @@ async def test_a_record_costs_the_consumer_at_most_64_calls(cluster):
         finally:
             sys.setprofile(None)
     assert len(calls) / 20 <= 64
+
+
+@pytest.mark.parametrize("write_bytes", [1, 3, 8, 60, 0])
+async def test_answers_in_pieces_are_read(cluster, write_bytes):
+    async with reader(cluster) as consumer:
+        consumer.assign([("t", 0)])
+        await consumer.getone()
+        cluster.write_bytes = write_bytes
+        assert [(await consumer.getone()).value for _ in range(5)] == [b"%d" % n for n in range(1, 6)]
+
+
+@pytest.mark.parametrize("size_bytes", [100, MOST_ALONE_BYTES, 100_000])
+async def test_records_stay_as_they_were_while_later_ones_are_received(cluster, size_bytes):
+    (partition,) = cluster.add_topic("large")
+    values = [b"%d" % n * (size_bytes // 2) for n in range(10, 30)]
+    partition.batches += [bytes(encode_batch([Record(n, n, None, value)])) for n, value in enumerate(values)]
+    partition.end = len(values)
+    async with reader(cluster) as consumer:
+        consumer.assign([("large", 0)])
+        assert [(await consumer.getone()).value for _ in values] == values
+
+
+async def test_an_answer_to_another_request_ends_the_connection_and_reading_goes_on(cluster, monkeypatch):
+    right = fake_broker.response_header
+    wrong = []
+
+    def another(api_key, version, correlation_id):
+        if wrong or api_key != FetchRequest.message_key:
+            return right(api_key, version, correlation_id)
+        wrong.append(correlation_id)
+        return right(api_key, version, correlation_id + 1)
+
+    async with reader(cluster, reconnect_backoff_ms=1, retry_backoff_ms=1, max_partition_fetch_bytes=1) as consumer:
+        consumer.assign([("t", 0)])
+        await consumer.getone()
+        monkeypatch.setattr(fake_broker, "response_header", another)
+        assert [(await consumer.getone()).offset for _ in range(RECORDS - 1)] == [*range(1, RECORDS)]
+    assert wrong
 
 
 async def test_a_consumer_of_one_partition_repeats_its_fetch_without_looking_at_everything(cluster, monkeypatch):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client_core.fetch_template import FIRST_VERSION, FetchTemplate, place
+from ottla.client_core.fetch_template import FIRST_VERSION, MOST_ALONE_BYTES, FetchTemplate, place
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
-from ottla.protocol.framing import frame
+from ottla.protocol.framing import SIZE_BYTES, frame
 from ottla.protocol.headers import decode_response_header, encode_request_header, response_header
 from ottla.protocol.message import decode, encode, encode_buffers
 
@@ -50,6 +50,15 @@ def data_of(records=b"records", **fields):
     return Data(**{"partition_index": 0, "records": records, **numbers, **fields})
 
 
+def read(template, data):
+    """What a template reads from an answer, in both ways."""
+    found = template.fetched(data)
+    received = len(data).to_bytes(SIZE_BYTES, "big") + data
+    alone = template.fetched_alone(memoryview(received + b"old"), len(received), template.answer_front(5))
+    assert alone == (found if len(received) <= MOST_ALONE_BYTES else None)
+    return found
+
+
 @given(
     versions,
     st.integers(0, 2**31 - 1),
@@ -71,7 +80,14 @@ def test_a_request_has_the_bytes_that_the_encoder_writes(
     assert made == b"".join(frame([header, *encode_buffers(wanted, version)]))
 
 
-@given(versions, int64s, int64s, int64s, st.sampled_from([0, 1, 126, 127, 128, 16_383, 2_097_152]), st.booleans())
+@given(
+    versions,
+    int64s,
+    int64s,
+    int64s,
+    st.sampled_from([0, 1, 125, 126, 127, 128, 3_900, 16_383, 2_097_152]),
+    st.booleans(),
+)
 def test_the_offsets_and_records_of_an_answer_without_an_error_are_read(
     version, high_watermark, last_stable_offset, log_start_offset, size_bytes, is_committed
 ):
@@ -87,7 +103,7 @@ def test_the_offsets_and_records_of_an_answer_without_an_error_are_read(
     )
     template = FetchTemplate(version, "me", request_of(isolation_level=int(is_committed)))
     expected = high_watermark, last_stable_offset, log_start_offset, b"r" * size_bytes
-    assert template.fetched(data) == expected
+    assert read(template, data) == expected
     assert template.fetched(memoryview(data)) == expected
 
 
@@ -110,7 +126,7 @@ def test_the_offsets_and_records_of_an_answer_without_an_error_are_read(
     ],
 )
 def test_any_other_answer_is_left_to_the_decoder(version, partitions, fields):
-    assert FetchTemplate(version, "me", request_of()).fetched(answer_to(version, *partitions, **fields)) is None
+    assert read(FetchTemplate(version, "me", request_of()), answer_to(version, *partitions, **fields)) is None
 
 
 @given(versions, st.data())
@@ -118,7 +134,7 @@ def test_an_answer_with_other_bytes_is_read_as_the_decoder_reads_it_or_left_to_i
     usual = bytearray(answer_to(version, data_of(b"r" * 200)))
     at = data.draw(st.integers(4, len(usual) - 1))
     usual[at] ^= data.draw(st.integers(1, 255))
-    found = FetchTemplate(version, "me", request_of()).fetched(bytes(usual))
+    found = read(FetchTemplate(version, "me", request_of()), bytes(usual))
     if found is not None:
         _, position = decode_response_header(1, version, bytes(usual))
         answer = decode(FetchResponse, bytes(usual), version, position)
@@ -131,14 +147,40 @@ def test_an_answer_with_other_bytes_is_read_as_the_decoder_reads_it_or_left_to_i
 def test_an_answer_of_another_length_is_left_to_the_decoder(version, data):
     usual = answer_to(version, data_of(b"r" * 200))
     template = FetchTemplate(version, "me", request_of())
-    assert template.fetched(usual + data.draw(st.binary(min_size=1, max_size=9))) is None
-    assert template.fetched(usual[: data.draw(st.integers(4, len(usual) - 1))]) is None
+    assert read(template, usual + data.draw(st.binary(min_size=1, max_size=9))) is None
+    assert read(template, usual[: data.draw(st.integers(4, len(usual) - 1))]) is None
+
+
+@pytest.mark.parametrize("sizes", [[60, 60, 0, 60], [126, 127, 126], [0, 128, 0]])
+def test_answers_of_changing_sizes_are_read(sizes):
+    template = FetchTemplate(VERSIONS[-1], "me", request_of())
+    for size_bytes in sizes:
+        assert read(template, answer_to(VERSIONS[-1], data_of(b"r" * size_bytes))).records == b"r" * size_bytes
+
+
+def test_an_answer_to_another_request_or_of_another_size_is_not_the_one_that_comes_alone():
+    template = FetchTemplate(VERSIONS[-1], "me", request_of())
+    data = answer_to(VERSIONS[-1], data_of())
+    received = len(data).to_bytes(SIZE_BYTES, "big") + data
+    assert template.fetched_alone(received, len(received), template.answer_front(5)) is not None
+    assert template.fetched_alone(received, len(received), template.answer_front(6)) is None
+    assert template.fetched_alone(b"\0" + received[:-1], len(received), template.answer_front(5)) is None
+    assert template.fetched_alone(b"\1" + received[1:], len(received), template.answer_front(5)) is None
+
+
+def test_the_records_of_an_answer_that_came_alone_stay_when_the_next_one_is_received():
+    template = FetchTemplate(VERSIONS[-1], "me", request_of())
+    data = answer_to(VERSIONS[-1], data_of(b"first"))
+    buffer = bytearray(len(data).to_bytes(SIZE_BYTES, "big") + data)
+    found = template.fetched_alone(memoryview(buffer), len(buffer), template.answer_front(5))
+    buffer[:] = bytes(len(buffer))
+    assert found.records == b"first"
 
 
 def test_a_length_that_never_ends_is_left_to_the_decoder():
     version = FIRST_VERSION
     usual = answer_to(version, data_of(b""))
-    assert FetchTemplate(version, "me", request_of()).fetched(usual[:-4] + b"\xff" * 9) is None
+    assert read(FetchTemplate(version, "me", request_of()), usual[:-4] + b"\xff" * 9) is None
 
 
 def test_versions_without_varints_have_no_template():

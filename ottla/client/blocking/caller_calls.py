@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import inspect
 import logging
 import threading
@@ -72,7 +71,7 @@ class CallerCalls:
                 else:
                     self._run_here(*call)
         finally:
-            with contextlib.suppress(ValueError):  # an interrupt came before it was added
+            if running in self._waiting:  # else an interrupt came before it was added
                 self._waiting.remove(running)
 
     def _run_here(self, function: Callable[[], object], done: concurrent.futures.Future[None]) -> None:

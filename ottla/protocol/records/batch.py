@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.protocol.records.checksum import crc32c
 from ottla.protocol.records.compression import Compression, compress, decompress
 from ottla.protocol.records.errors import CorruptBatch, DecompressedTooLarge
-from ottla.protocol.records.record import Record, decode_records, encode_record
+from ottla.protocol.records.record import Record, decode_records, encode_record, value_of_plain_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,6 +57,7 @@ __all__ = [
     "increment_sequence",
     "iter_batches",
     "parse_header",
+    "parse_only",
     "place_batch",
     "seal_batch",
     "seal_payload",
@@ -213,6 +214,19 @@ def header_fields(buffer: Buffer, position: int = 0) -> HeaderFields:
     return fields
 
 
+def parse_only(buffer: Buffer) -> BatchHeader | None:
+    """Return the header if the bytes are exactly one batch; None for any others, and for a header with an error."""
+    size_bytes = len(buffer)
+    if size_bytes < HEADER_BYTES:
+        return None
+    fields: HeaderFields = _HEADER.unpack_from(buffer)
+    if fields[3] != MAGIC or fields[1] != size_bytes - LENGTH_PREFIX_BYTES:
+        return None
+    if not 0 <= fields[12] <= fields[6] + 1 or fields[6] < 0:
+        return None
+    return tuple.__new__(BatchHeader, fields)
+
+
 def compute_crc(batch: Buffer) -> int:
     """Compute the checksum of a batch. `batch` is the whole batch and nothing more."""
     return crc32c(memoryview(batch)[_ATTRIBUTES_POSITION:])
@@ -311,13 +325,18 @@ def decode_rows(
         raise CorruptBatch(f"the batch has {size_bytes} bytes and {len(view)} are there")
     if check_crc and not crc_matches(view, header):
         raise CorruptBatch("the batch's checksum does not match its bytes")
+    records = decompress_records(view, header, max_decompressed_bytes)
+    log_append_time_ms = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
+    if header.record_count == 1 and (value := value_of_plain_record(records)) is not None:
+        timestamp = header.base_timestamp if log_append_time_ms is None else log_append_time_ms
+        return [(*(partition or ()), header.base_offset, timestamp, None, value, ())]
     return decode_records(
-        decompress_records(view, header, max_decompressed_bytes),
+        records,
         header.record_count,
         base_offset=header.base_offset,
         base_timestamp=header.base_timestamp,
         last_offset_delta=header.last_offset_delta,
-        log_append_time_ms=header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None,
+        log_append_time_ms=log_append_time_ms,
         partition=partition,
     )
 

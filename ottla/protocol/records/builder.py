@@ -6,21 +6,12 @@ The builder has no limits: the caller reads `size_bytes` and `upper_bound` and d
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from ottla.protocol.records.batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, seal_batch
 from ottla.protocol.records.compression import Compression
-from ottla.protocol.records.record import Headers, encode_record, encode_varint
+from ottla.protocol.records.record import Headers, encode_plain_record, encode_record
 
-_length = lru_cache(1024)(encode_varint)
 _LARGEST_FIELDS_BYTES = 5 + 1 + 10 + 5 + 5 + 5 + 5
 """The maximum bytes of length, attributes, timestamp delta, offset delta, key length, value length and header count."""
-
-
-def encode_plain_record(value: bytes) -> bytes:
-    """Return the first record of a batch, without key and headers: its deltas are 0."""
-    rest = b"\0\0\0\1%b%b\0" % (_length(len(value)), value)
-    return _length(len(rest)) + rest
 
 
 class BatchBuilder:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ottla.protocol.primitives import encode_unsigned_varint
@@ -142,6 +143,39 @@ def encode_headers(headers: Headers) -> bytes:
             parts += (encode_varint(len(value)), value)
     return b"".join(parts)
 
+
+# Plain records ------------------------------------------------------------------------------------------------------
+
+_PLAIN = b"\0\0\0\1"
+"""The attributes, both deltas and the length of the key, of a plain record."""
+
+
+def encode_plain_record(value: bytes) -> bytes:
+    """Return a plain record: the first of its batch, with a value and without key and headers; its deltas are 0."""
+    rest = b"%b%b%b\0" % (_PLAIN, _length(len(value)), value)
+    return _length(len(rest)) + rest
+
+
+def value_of_plain_record(data: bytes) -> bytes | None:
+    """Return the value if `data` is exactly what `encode_plain_record` returns for it, else None."""
+    front = _front_of_plain_record(len(data))
+    return data[len(front) : -1] if front and data.startswith(front) and not data[-1] else None
+
+
+@lru_cache(1024)
+def _front_of_plain_record(size_bytes: int) -> bytes:
+    """Return what precedes the value in a plain record of this size; empty if none has it."""
+    for length_bytes in range(1, 6):
+        length = encode_varint(size_bytes - length_bytes)
+        for value_length_bytes in range(1, 6):
+            value_bytes = size_bytes - length_bytes - len(_PLAIN) - value_length_bytes - 1
+            value_length = encode_varint(value_bytes)
+            if value_bytes >= 0 and (len(length), len(value_length)) == (length_bytes, value_length_bytes):
+                return length + _PLAIN + value_length
+    return b""
+
+
+_length = lru_cache(1024)(encode_varint)
 
 # Decoding -----------------------------------------------------------------------------------------------------------
 

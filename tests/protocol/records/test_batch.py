@@ -24,6 +24,7 @@ from ottla.protocol.records.batch import (
     increment_sequence,
     iter_batches,
     parse_header,
+    parse_only,
     seal_batch,
     set_log_append_time,
     set_offset_and_epoch,
@@ -52,6 +53,33 @@ def sample(count: int = 20) -> list[Record]:
         Record(index, 1_700_000_000_000 + index * 50, b"key-%d" % index, b"value " * index, (("h", b"x"), ("n", None)))
         for index in range(count)
     ]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_header_of_the_only_batch_is_that_of_the_batch(count):
+    batch = bytes(encode_batch(sample(count)))
+    assert parse_only(batch) == parse_only(memoryview(batch)) == parse_header(batch)
+    for other in (b"", batch[:60], batch[:-1], batch + b"0", batch + batch):
+        assert parse_only(other) is None
+
+
+@given(st.binary(min_size=61, max_size=70), st.integers(-1, 70), st.integers(1, 3), st.integers(-1, 3))
+def test_a_header_that_is_parsed_alone_is_one_that_is_parsed(data, length, magic, count):
+    batch = data[:8] + struct.pack(">i", length) + data[12:16] + struct.pack(">b", magic) + data[17:57]
+    batch += struct.pack(">i", count) + data[61:]
+    found = parse_only(batch)
+    try:
+        header = parse_header(batch)
+    except CorruptBatch:
+        header = None
+    assert found == (header if header is not None and header.size_bytes == len(batch) else None)
+
+
+@given(st.binary(min_size=57, max_size=57), st.integers(-2, 3), st.integers(-2, 5))
+def test_an_impossible_count_is_not_parsed_alone(data, last_offset_delta, count):
+    batch = data[:8] + struct.pack(">i", 49) + data[12:16] + b"\2" + data[17:23]
+    batch += struct.pack(">i", last_offset_delta) + data[27:57] + struct.pack(">i", count)
+    assert (parse_only(batch) is not None) == (last_offset_delta >= 0 and 0 <= count <= last_offset_delta + 1)
 
 
 @given(loose=LOOSE_RECORDS, first=st.integers(0, 2**62), codec=st.sampled_from(ALL), transactional=st.booleans())

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.records.errors import CorruptBatch
-from ottla.protocol.records.record import decode_records, decode_varint, encode_record, encode_varint
+from ottla.protocol.records.record import (
+    decode_records,
+    decode_varint,
+    encode_plain_record,
+    encode_record,
+    encode_varint,
+    value_of_plain_record,
+)
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -96,3 +103,39 @@ def test_lengths_and_deltas_of_every_width_come_back(key_bytes, value_bytes, tim
     data = encode_record(timestamp, 7, bytes(key_bytes), bytes(value_bytes))
     (record,) = decode_records(data, 1, base_offset=10, base_timestamp=5, last_offset_delta=7)
     assert record == (17, timestamp + 5, bytes(key_bytes), bytes(value_bytes), ())
+
+
+EDGES = [0, 1, 56, 57, 58, 59, 63, 64, 8_183, 8_184, 8_185, 8_186, 8_191, 8_192, 1_048_576]
+"""Sizes of values around those at which a length takes another byte."""
+
+
+@pytest.mark.parametrize("size_bytes", EDGES)
+def test_a_plain_record_is_the_record_without_key_and_headers(size_bytes):
+    value = bytes(size_bytes)
+    data = encode_plain_record(value)
+    assert data == encode_record(0, 0, None, value)
+    assert value_of_plain_record(data) == value
+
+
+@given(
+    st.integers(-1, 1),
+    st.integers(0, 1),
+    st.none() | st.binary(max_size=3),
+    st.none() | st.binary(max_size=200),
+    st.booleans(),
+    st.data(),
+)
+def test_only_a_plain_record_has_a_plain_value(time_delta, offset_delta, key, value, has_header, data):
+    record = encode_record(time_delta, offset_delta, key, value, [("h", None)] if has_header else ())
+    is_plain = (time_delta, offset_delta, key, has_header) == (0, 0, None, False) and value is not None
+    assert value_of_plain_record(record) == (value if is_plain else None)
+    damaged = bytearray(record)
+    damaged[data.draw(st.integers(0, len(record) - 1))] ^= data.draw(st.integers(1, 255))
+    found = value_of_plain_record(bytes(damaged))
+    assert found is None or encode_plain_record(found) == damaged
+
+
+@given(st.binary(max_size=20))
+def test_other_bytes_are_no_plain_record(data):
+    found = value_of_plain_record(data)
+    assert found is None or encode_plain_record(found) == data
