@@ -62,17 +62,23 @@ class CallerCalls:
         try:
             self._waiting.append(running)
             while True:
-                try:
-                    call = self._calls.popleft()
-                except IndexError:
-                    if running.done:
-                        return running.result()
-                    running.wait_for_change()
-                else:
+                call = self._next_call() if self._calls else None
+                if call is not None:
                     self._run_here(*call)
+                elif running.done:
+                    return running.result()
+                else:
+                    running.wait_for_change()
         finally:
             if running in self._waiting:  # else an interrupt came before it was added
                 self._waiting.remove(running)
+
+    def _next_call(self) -> _Call | None:
+        """Take the next callback; None if another waiting thread was faster."""
+        try:
+            return self._calls.popleft()
+        except IndexError:
+            return None
 
     def _run_here(self, function: Callable[[], object], done: concurrent.futures.Future[None]) -> None:
         if not done.set_running_or_notify_cancel():
