@@ -172,7 +172,8 @@ def _find(what: str | None, log_dir: Path | None) -> tuple[Path, TopicPartition 
         return log_dir, partition
     if "/" not in what:
         return DEFAULT_LOG_DIRECTORY, partition
-    is_log_directory = (path / "meta.properties").exists()
+    with file_errors():
+        is_log_directory = (path / "meta.properties").exists()
     return (path, None) if is_log_directory else (path.parent, partition)
 
 

@@ -135,6 +135,22 @@ def test_a_partition_that_is_not_there_is_a_line_that_says_what_to_do(
     assert result.output.count("\n") == 1
 
 
+def test_a_path_that_the_system_refuses_is_one_line(tmp_path: Path) -> None:
+    for command in (["verify"], ["verify", "--repair"], ["dump"], ["explain", "--offset", "1"]):
+        path = f"{tmp_path}/{'x' * 300}/orders-0"
+        result = ottla("log", *command, path)
+        assert result.exit_code == 1
+        assert "File name too long" in result.output
+        assert result.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["retain", "clean"])
+def test_a_topic_of_a_running_broker_that_is_not_utf_8_is_one_line(command: str) -> None:
+    result = ottla("log", command, "caf\udce9", "--http", "127.0.0.1:1")
+    assert result.exit_code == 1
+    assert result.output == "ottla: 'caf\\udce9' is not UTF-8: no topic has such a name\n"
+
+
 def make_directory(tmp_path: Path) -> Path:
     directory = tmp_path / "orders-0"
     directory.mkdir()
