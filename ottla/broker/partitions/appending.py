@@ -351,7 +351,7 @@ class PartitionAppend:
             self._services.syncer.request(log, self._synced)
         elif config.flush_ms < NEVER_MS and self._flush_timer is None:
             deadline_ms = self._services.clock.monotonic_ms() + config.flush_ms
-            self._flush_timer = self._services.timers.at(deadline_ms, self._flush_by_time)
+            self._flush_timer = self._services.timers.surely_at(deadline_ms, self._flush_by_time)
         elif (
             config.flush_messages >= NEVER_MS
             and config.flush_ms >= NEVER_MS

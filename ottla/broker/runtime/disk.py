@@ -365,7 +365,7 @@ class GroupSyncer(ABC):
         """Plan another round, for logs whose sync could not begin."""
         if queue.waiting and not queue.is_retry_planned:
             queue.is_retry_planned = True
-            self._timers.at(self._clock.monotonic_ms() + POSTPONED_MS, lambda: self._try_again(queue))
+            self._timers.surely_at(self._clock.monotonic_ms() + POSTPONED_MS, lambda: self._try_again(queue))
 
     def _try_again(self, queue: DirectoryQueue) -> None:
         queue.is_retry_planned = False

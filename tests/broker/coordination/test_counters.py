@@ -21,11 +21,15 @@ from kit.settings import TOPIC as TOPIC_RESOURCE
 from kit.simulated_files import CrashPoint, SimulatedFiles
 from kit.topics import create, delete
 
+from ottla.broker.coordination.deadlines import Deadlines
+from ottla.broker.coordination.loader import CoordinatorLoader
+from ottla.broker.coordination.replay import LogReplay
 from ottla.broker.coordination.runtime import LOAD_AT_START_BYTES, CoordinatorRuntime
 from ottla.broker.coordination.shard_map import RELOAD_INTERVAL_MS
 from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.runtime.pending import Pending
+from ottla.broker.runtime.timers import AGAIN_MS
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import decode_batch, encode_batch, iter_batches
 from ottla.protocol.records.record import Record
@@ -131,6 +135,18 @@ def life() -> Life:
     life = Life().start()
     assert life.total(life.add("warm")) == 1
     return life
+
+
+def failing_once(call: Callable[..., object]) -> Callable[..., object]:
+    """The call, after one for which there is no memory."""
+    errors = [MemoryError()]
+
+    def fails_first(*arguments: object, **keys: object) -> object:
+        if errors:
+            raise errors.pop()
+        return call(*arguments, **keys)
+
+    return fails_first
 
 
 # What a reply waits for ----------------------------------------------------------------------------------------------
@@ -421,6 +437,47 @@ def test_a_deadline_goes_on_over_a_restart_and_a_reload(life: Life) -> None:
     assert life.value("warm") == 1
     life.pass_ms(TTL_MS // 4)
     assert life.value("warm") == 0
+
+
+@pytest.mark.parametrize("place", [(CounterShard, "finish"), (Deadlines, "take_due")])
+def test_a_deadline_for_which_there_was_no_memory_passes_after_a_load(
+    life: Life, monkeypatch: pytest.MonkeyPatch, place: tuple[type, str]
+) -> None:
+    """The deadline is taken by then, and the state may be torn: a member that has died would never be removed."""
+    monkeypatch.setattr(*place, failing_once(getattr(*place)))
+    shard = life.counters.shards.ready("warm")
+    life.pass_ms(TTL_MS + 500)
+    assert shard.is_dead
+    life.pass_ms(5 * RELOAD_INTERVAL_MS)
+    assert life.value("warm") == 0
+    assert life.crashed().value("warm") == 0
+
+
+@pytest.mark.parametrize("step", ["read", "feed", "step"])
+def test_a_load_for_which_there_was_no_memory_is_begun_again(
+    life: Life, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    log = partition_of(life.node, TOPIC).log
+    while log.size_bytes < 3 * LOAD_AT_START_BYTES:
+        for number in range(100):
+            life.add(f"{number:01000}")
+        life.node.settle()
+    life.counters.close()
+    life.node.stop()
+    again = Life(life.files, life.clock).start(settle=False)
+    monkeypatch.setattr(LogReplay, step, failing_once(getattr(LogReplay, step)))
+    again.pass_ms(20 * RELOAD_INTERVAL_MS)
+    assert again.value("warm") == 1
+    assert "counters cannot be loaded: no memory was left" in caplog.text
+
+
+def test_a_reload_for_which_there_is_no_memory_is_tried_again(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    life.counters.shards.ready("warm").die(OSError("a test"))
+    monkeypatch.setattr(CoordinatorLoader, "start", failing_once(CoordinatorLoader.start))
+    with pytest.raises(MemoryError):
+        life.pass_ms(RELOAD_INTERVAL_MS + 500)
+    life.pass_ms(4 * AGAIN_MS)
+    assert life.value("warm") == 1
 
 
 # Work on another topic -----------------------------------------------------------------------------------------------
