@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.failures import Failure
+from ottla.cli.parameters import is_digits
 from ottla.storage.formats.layout import DirectoryKind, TopicPartition, parse_partition_directory
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def choose_partitions(topics: Iterable[str]) -> list[Callable[[client.TopicParti
 def _chooser(text: str) -> Callable[[client.TopicPartition], bool]:
     topic, colon, numbers = text.partition(":")
     items = numbers.split(",") if colon else []
-    if not topic or not all(item.isdecimal() for item in items):
+    if not topic or not all(map(is_digits, items)):
         raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:P,P, such as orders:0,2", param_hint="--topic")
     chosen = {int(item) for item in items}
     return lambda one: one.topic == topic and (not chosen or one.partition in chosen)
