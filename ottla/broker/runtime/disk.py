@@ -256,7 +256,12 @@ class GroupSyncer(ABC):
                 for log in redo_log.logs:
                     waiting.setdefault(log, [])
             else:
-                redo_round = self._redo.begin(queue, redo_log, waiting)
+                try:
+                    redo_round = self._redo.begin(queue, redo_log, waiting)
+                except MemoryError:  # the requests wait for another round
+                    queue.waiting = waiting
+                    self._try_again_later(queue)
+                    return
                 if redo_round is not None:
                     self._submit(queue, redo_round)
                     return
@@ -364,8 +369,8 @@ class GroupSyncer(ABC):
     def _try_again_later(self, queue: DirectoryQueue) -> None:
         """Plan another round, for logs whose sync could not begin."""
         if queue.waiting and not queue.is_retry_planned:
-            queue.is_retry_planned = True
             self._timers.surely_at(self._clock.monotonic_ms() + POSTPONED_MS, lambda: self._try_again(queue))
+            queue.is_retry_planned = True
 
     def _try_again(self, queue: DirectoryQueue) -> None:
         queue.is_retry_planned = False

@@ -19,6 +19,7 @@ from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
+from ottla.broker.runtime import redo_syncs
 from ottla.broker.runtime.directory_queue import DirectoryQueue
 from ottla.broker.runtime.disk import POSTPONED_MS
 from ottla.broker.runtime.queued_syncer import QueuedSyncer
@@ -455,6 +456,26 @@ def test_a_want_of_descriptors_lets_who_waits_be_served_later(broker: Broker) ->
     broker.node.settle()
     assert broker.answers() == [0, 0]
     assert broker.ends_after(broker.files.crash(random.Random(1))) == [2, 2, 1, 1]
+
+
+@pytest.mark.parametrize("place", [(redo_syncs, "RedoRound"), (redo_log_module, "head_of")])
+def test_a_want_of_memory_lets_who_waits_be_served_later_and_loses_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, place: tuple[object, str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    broker.produced(range(PARTITIONS))
+    with monkeypatch.context() as short:
+        short.setattr(*place, fail)
+        broker.produce(range(PARTITIONS))
+        broker.node.settle()
+    broker.pass_time(POSTPONED_MS)
+    broker.node.settle()
+    assert broker.answers() == [0] * PARTITIONS
+    assert broker.produced(range(PARTITIONS)) == [0] * PARTITIONS
+    for seed in range(10):
+        assert broker.ends_after(broker.files.crash(random.Random(seed))) == [4] * PARTITIONS
 
 
 def test_a_checkpoint_that_lacks_a_descriptor_is_made_later_and_leaves_the_redo_log_until_then(broker: Broker) -> None:
