@@ -97,8 +97,8 @@ class GroupSyncer(ABC):
         else:
             waiting[log] = [callback]
         if not queue.is_planned and not queue.is_running:  # `_plan_round` inlined: each log of a turn would cost a call
-            queue.is_planned = True
             self._turn.after_append(lambda: self._start_planned(queue))
+            queue.is_planned = True  # then: without memory for the step, the next request plans it
 
     def _queue_of(self, log: Log) -> DirectoryQueue:
         path = log.directory.parent
@@ -144,8 +144,8 @@ class GroupSyncer(ABC):
 
     def _plan_round(self, queue: DirectoryQueue) -> None:
         if not queue.is_running and not queue.is_planned:
-            queue.is_planned = True
             self._turn.after_append(lambda: self._start_planned(queue))
+            queue.is_planned = True  # then: without memory for the step, the next request plans it
 
     def take_directories(self, files: Files, directories: Iterable[LogDirectory], *, syncs_volumes: bool) -> None:
         """Use the redo logs of these directories, which are open, and keep their file systems open from now on. Where

@@ -21,6 +21,7 @@ from kit.settings import TOPIC as TOPIC_RESOURCE
 from kit.simulated_files import CrashPoint, SimulatedFiles
 from kit.topics import create, delete
 
+from ottla.broker.coordination import shard_log
 from ottla.broker.coordination.deadlines import Deadlines
 from ottla.broker.coordination.loader import CoordinatorLoader
 from ottla.broker.coordination.replay import LogReplay
@@ -32,6 +33,7 @@ from ottla.broker.runtime.pending import Pending
 from ottla.broker.runtime.timers import AGAIN_MS
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import decode_batch, encode_batch, iter_batches
+from ottla.protocol.records.builder import BatchBuilder
 from ottla.protocol.records.record import Record
 from ottla.storage.log.append import AppendEntry
 
@@ -414,6 +416,19 @@ def test_a_deleted_topic_takes_its_counters_along_and_is_created_again(life: Lif
     assert life.value("warm") == 0
     assert life.total(life.add("warm", 9)) == 9
     assert life.restarted().value("warm") == 9
+
+
+def test_records_for_which_there_was_no_memory_are_refused_and_the_counters_are_back(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life.total(life.add("a", 2))
+    waiting = life.add("a", 3)
+    with monkeypatch.context() as short:
+        short.setattr(shard_log, "BatchBuilder", failing_once(BatchBuilder))
+        assert life.code(waiting) is ErrorCode.NOT_COORDINATOR
+    life.pass_ms(5 * RELOAD_INTERVAL_MS)
+    assert life.value("a") == 2
+    assert life.total(life.add("a", 4)) == 6
 
 
 # Time ----------------------------------------------------------------------------------------------------------------
