@@ -157,6 +157,7 @@ class CoordinatorLoader:
 
     def _await_durable(self) -> None:
         if not self._is_over:
+            self._shard.partition.ask_for_sync()  # the append of the last records may have had no memory for that
             self._shard.partition.when_visible(self._replay.end_offset, self._durable)
 
     def _durable(self, error: BaseException | None) -> None:

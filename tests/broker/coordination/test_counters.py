@@ -431,6 +431,19 @@ def test_records_for_which_there_was_no_memory_are_refused_and_the_counters_are_
     assert life.total(life.add("a", 4)) == 6
 
 
+def test_records_whose_sync_could_not_be_requested_for_want_of_memory_are_synced_by_the_load(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load waits until they are durable, and nothing is appended meanwhile."""
+    syncer = life.node.services.syncer
+    waiting = life.add("a", 3)
+    with monkeypatch.context() as short:
+        short.setattr(syncer, "request", failing_once(syncer.request))
+        assert life.code(waiting) is ErrorCode.NOT_COORDINATOR
+    life.pass_ms(5 * RELOAD_INTERVAL_MS)
+    assert life.value("a") == 3
+
+
 # Time ----------------------------------------------------------------------------------------------------------------
 
 
