@@ -7,6 +7,10 @@ UNRESOLVED = "the name cannot be resolved"
 """An error of getaddrinfo; the reason follows in the words of the system."""
 
 IPV4_MAPPED = "::ffff:"
+_HIGHEST_PORT = 65_535
+_MOST_DIGITS = 5
+_FOREIGN = frozenset("/[]")
+"""Characters that no host has."""
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -28,9 +32,12 @@ def parse_server(text: str, default_port: str = str(DEFAULT_PORT)) -> tuple[str,
     host, colon, port = rest.rpartition(":")
     if not colon or rest.endswith("]"):
         host, port = rest, default_port
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not host.strip(":") or not _FOREIGN.isdisjoint(host) or not port.isdecimal():
         raise ValueError(f"{text.strip()!r} is not HOST:PORT")
+    if not (port := port.lstrip("0")) or len(port) > _MOST_DIGITS or int(port) > _HIGHEST_PORT:
+        raise ValueError(f"{text.strip()!r} is not HOST:PORT: ports are from 1 to {_HIGHEST_PORT}")
     return host, int(port)
 
 

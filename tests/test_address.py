@@ -50,9 +50,17 @@ def test_the_address_of_a_server_may_have_its_protocol(text: str, address: tuple
     assert parse_servers(f"{text},,a:2,") == [address, ("a", 2)]
 
 
-@pytest.mark.parametrize("text", ["", ":1", "h:", "h:x", "h:0", "h:65536", "http://h:1", "h:1/", "a/b"])
+@pytest.mark.parametrize(
+    "text", ["", ":1", "h:", "h:x", "h:0", "h:65536", "http://h:1", "h:1/", "a/b", "::1", "[::1", "[]:1", "h]:1"]
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not HOST:PORT"):
         parse_server(text)
     with pytest.raises(ValueError, match="is not HOST:PORT"):
         parse_servers(text)
+
+
+@pytest.mark.parametrize("port", ["0", "00", "65536", "99999", "9" * 5_000])
+def test_a_port_that_there_cannot_be_is_said(port: str) -> None:
+    with pytest.raises(ValueError, match="is not HOST:PORT: ports are from 1 to 65535"):
+        parse_server(f"h:{port}")

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, TypeAlias
 
+from ottla.broker.accepting import Accepting, Acceptor
 from ottla.broker.net.listening import bind_address
 
 if TYPE_CHECKING:
@@ -25,13 +26,16 @@ BACKLOG = 20
 
 
 class HttpPort:
-    """Binds and listens immediately; raises OSError if the address is not available."""
+    """Binds and listens immediately; raises OSError if the address is not available. `look` is called ten times a
+    second: it listens again if the loop accepts no client any more (`accepting.py`).
+    """
 
     def __init__(self, host: str, port: int, content: Content) -> None:
         self._content = content
         self._host = host
         self._server: HttpServer | None = None
         self._starting: asyncio.Task[None] | None = None
+        self._accepting = Accepting()
         self._loop = asyncio.get_running_loop()
         self._socket = bind_address(host, port)
         try:
@@ -49,24 +53,39 @@ class HttpPort:
         if self._server is not None:
             self._server.replace(*content())
 
+    def look(self) -> None:
+        """Watch the port; begin again if there was no memory to pass it to the loop."""
+        if self._starting is not None and self._starting.done() and self._starting.exception() is not None:
+            self._starting = None
+            self._loop.add_reader(self._socket, self._begin)
+        self._accepting.look()
+
     async def stop(self) -> None:
         """Close the port and every connection."""
         if self._starting is None:
             self._loop.remove_reader(self._socket)
         else:
-            with contextlib.suppress(OSError):  # the loop cannot accept, and the port is closed anyway
+            with contextlib.suppress(MemoryError, OSError):  # the loop cannot accept, and the port is closed anyway
                 await self._starting
+        self._accepting.stop()
         if self._server is not None:
             await self._server.stop()
         self._socket.close()
 
     def _begin(self) -> None:
-        """Pass the listening socket to a server: a client has connected."""
-        from ottla.broker.http.server import HttpServer
+        """Let the loop accept: a client has connected. Raises MemoryError; the loop calls it again."""
+        if self._server is None:
+            from ottla.broker.http.server import HttpServer
 
+            self._server = HttpServer(*self.address, *self._content(), names=(self._host,))
+        self._starting = self._loop.create_task(self._accept(self._server))
         self._loop.remove_reader(self._socket)
-        self._server = HttpServer(*self.address, *self._content(), names=(self._host,))
-        self._starting = self._loop.create_task(self._server.start(self._socket))
+
+    async def _accept(self, server: HttpServer) -> None:
+        """Raises MemoryError, OSError."""
+        acceptor = Acceptor(self._loop, "HTTP", self._socket, BACKLOG, lambda _: server.protocol())
+        await acceptor.start()
+        self._accepting.add(acceptor)
 
 
 __all__ = ["Content", "HttpPort"]

@@ -394,6 +394,8 @@ class Server:
         """What is checked ten times a second."""
         self.node.services.listening.now_ms()
         self._accepting.look()
+        if self._http is not None:
+            self._http.look()
 
     async def _accept_all(
         self, loop: asyncio.AbstractEventLoop, sockets: Sequence[tuple[Listener, socket.socket]]

@@ -55,8 +55,8 @@ def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: i
     if few := shortage(config, descriptor_limit()):
         LOG.warning("%s", few)
     for directory in services.log_manager.directories:
-        clean = "stopped cleanly before" if directory.was_clean else "new, or not stopped cleanly before"
-        LOG.info("log directory %s: %s, %s; %s", directory.path, directory.state.value, clean, directory.room)
+        state = ", ".join(filter(None, (directory.state.value, directory.left_as)))
+        LOG.info("log directory %s: %s; %s", directory.path, state, directory.room)
     if line := lower_transaction_version(services):
         LOG.info("%s", line)
     logs = list(services.log_manager.logs.values())

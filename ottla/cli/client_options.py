@@ -9,6 +9,7 @@ from typing import TypeVar
 import click
 from click.core import ParameterSource
 
+from ottla.address import parse_servers
 from ottla.cli.client_properties import FILE_KEY, PROTOCOL_KEY, SERVERS, read_environment, read_file
 from ottla.cli.failures import Failure
 from ottla.cli.parameters import FilePath
@@ -74,15 +75,16 @@ def check_servers(context: click.Context, parameter: click.Parameter, value: str
     """Return the addresses: those of --command-config or of the environment, if the option is not given. Refuse what is
     not an address before any connection is opened.
     """
-    from ottla.client.options import parse_servers
-
+    given = value
     if context.get_parameter_source(parameter.name or "") is not ParameterSource.COMMANDLINE:
-        value = context.meta.get(FILE_KEY, {}).get(SERVERS, value)
+        given = context.meta.get(FILE_KEY, {}).get(SERVERS, value)
     try:
-        parse_servers(value)
+        parse_servers(given)
     except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    return value
+        if given is value:
+            raise click.BadParameter(str(error)) from None
+        raise Failure(f"{SERVERS}, of --command-config or OTTLA_BOOTSTRAP_SERVER: {error}") from None
+    return given
 
 
 def split_header(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, bytes]]:

@@ -13,7 +13,7 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
-from ottla.cli.parameters import NAME
+from ottla.cli.parameters import NAME, is_digits
 from ottla.cli.tables import table_lines
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def describe(
     """
     for option, given in (("--broker", brokers), ("--loggers", loggers)):
         for one in given:
-            if one != EVERY_BROKER and not one.isdecimal():
+            if one != EVERY_BROKER and not is_digits(one):
                 raise click.BadParameter(f"{one!r} is not a node id", param_hint=option)
     if not (topics or groups or all_brokers or loggers or brokers):
         brokers = (EVERY_BROKER,)

@@ -99,7 +99,7 @@ def quick_ping(arguments: list[str]) -> int | None:
                 servers = parse_servers(value)
             except ValueError:
                 return None
-        elif option == "--timeout-ms" and value.isascii() and value.isdecimal() and 0 < int(value) < 2**31:
+        elif option == "--timeout-ms" and _is_time(value):
             timeout_ms = int(value)
         else:
             return None
@@ -111,6 +111,10 @@ def quick_ping(arguments: list[str]) -> int | None:
         sys.stderr.write(f"ottla: {probe.problem_line(error)}\n")
         return 1
     return 0 if is_quiet else _say(answer_line(*answer))
+
+
+def _is_time(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(2**31)) and 0 < int(text) < 2**31
 
 
 def _say(line: str) -> int:

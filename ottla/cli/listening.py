@@ -17,6 +17,7 @@ import click
 from ottla.address import host_and_port
 from ottla.addressed import is_loopback
 from ottla.cli.failures import Failure
+from ottla.cli.parameters import is_digits
 
 _HIGHEST_PORT: Final = 65_535
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -38,7 +39,7 @@ def listen_option(default: str, what: str) -> Callable[[_F], _F]:
 def _address(text: str, example: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
-    is_port = port.isascii() and port.isdecimal() and int(port) <= _HIGHEST_PORT
+    is_port = is_digits(port) and int(port) <= _HIGHEST_PORT
     if not colon or not host or not is_port or (":" in host and not is_bracketed):
         raise click.BadParameter(f"{text!r} is not HOST:PORT, such as {example}")
     return host.strip("[]"), int(port)

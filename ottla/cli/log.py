@@ -132,22 +132,25 @@ def explain(
     require_posix("ottla log explain of a directory")
     from ottla.cli.explain_json import explanation_to_json
     from ottla.cli.explain_text import explanation_lines
-    from ottla.cli.partitions import find_partition
+    from ottla.cli.partitions import find_partition, require_partition_in
     from ottla.cli.show import parse_time
     from ottla.storage.tools.explain import Ending, NoSuchPartition, explain_offset, explain_timestamp
     from ottla.storage.tools.readable_files import CheckedFiles
 
     if (offset is None) == (timestamp is None):
         raise click.UsageError("give one of --offset and --timestamp, or --retention, --compaction")
-    directory, (topic, number) = find_partition(partition, log_dir)
+    directory, wanted = find_partition(partition, log_dir)
+    topic, number = wanted
+    time_ms = None if timestamp is None else parse_time(timestamp)
     with file_errors(), closed_pipe_ends_quietly():
+        require_partition_in(directory, wanted)
         try:
             files = CheckedFiles()
             with Waiting(str(directory), verb="reading"):
                 if offset is not None:
                     explanation = explain_offset(files, directory, topic, number, offset)
                 else:
-                    explanation = explain_timestamp(files, directory, topic, number, parse_time(timestamp or ""))
+                    explanation = explain_timestamp(files, directory, topic, number, time_ms or 0)
         except NoSuchPartition as error:
             raise Failure(str(error)) from None
         lines = [json.dumps(explanation_to_json(explanation), indent=2)] if as_json else explanation_lines(explanation)

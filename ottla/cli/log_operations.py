@@ -125,7 +125,10 @@ def post(address: str, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--http") from None
     connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
-    target = f"{path}?{urlencode(fields)}" if fields else path
+    try:
+        target = f"{path}?{urlencode(fields)}" if fields else path
+    except UnicodeEncodeError:  # these commands also accept names of files, which may be any bytes
+        raise Failure(f"{', '.join(map(repr, fields.values()))} is not UTF-8: no topic has such a name") from None
     try:
         with Waiting(f"an answer of {address}"):
             connection.request("POST", target, headers={"Content-Length": "0", "X-Ottla": "1"})

@@ -10,7 +10,7 @@ import click
 
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors, require_posix
 from ottla.cli.parameters import NAME, FilePath
-from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY
+from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY, require_log_directory
 from ottla.cli.questions import ask
 from ottla.cli.show import show_time
 from ottla.cli.tables import table_lines
@@ -71,8 +71,7 @@ def strays(
     directory = log_dir or DEFAULT_LOG_DIRECTORY
     files = OsFiles()
     with file_errors(), closed_pipe_ends_quietly():
-        if not directory.is_dir():
-            raise Failure(f"{directory} is not a directory")
+        require_log_directory(directory)
         lock = None
         if remove:
             try:

@@ -15,7 +15,7 @@ import click
 
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors, require_posix
 from ottla.cli.parameters import NAME, FilePath, Number
-from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY, parse_partition
+from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY, parse_partition, require_partition_in
 from ottla.cli.progress import Bar
 from ottla.cli.waiting import Waiting
 from ottla.shown import counted, shown_bytes
@@ -96,6 +96,7 @@ def verify(
     work = Waiting(str(directory), verb="mending" if repair else "looking into", is_quiet=quiet)
     agrees = partial(_agrees, is_agreed=yes, work=work)
     with file_errors(), closed_pipe_ends_quietly():
+        require_partition_in(directory, partition)
         try:
             with work:
                 Verification(files, directory, partition)
@@ -171,7 +172,8 @@ def _find(what: str | None, log_dir: Path | None) -> tuple[Path, TopicPartition 
         return log_dir, partition
     if "/" not in what:
         return DEFAULT_LOG_DIRECTORY, partition
-    is_log_directory = (path / "meta.properties").exists()
+    with file_errors():
+        is_log_directory = (path / "meta.properties").exists()
     return (path, None) if is_log_directory else (path.parent, partition)
 
 

@@ -13,8 +13,14 @@ from typing import Any
 
 import click
 
+_MOST_DIGITS = 10
 _NATURAL_BOUNDS = {None, 0, -(2**63), 2**15 - 1, 2**31 - 1, 2**63 - 1}
 """Bounds of the protocol's integers, which `--help` need not name."""
+
+
+def is_digits(text: str) -> bool:
+    """Whether a text within an argument is a number of at most ten digits; `int` refuses thousands of them."""
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
 class Number(click.IntRange):

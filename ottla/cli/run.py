@@ -15,6 +15,7 @@ import click
 
 from ottla.cli.broker_options import override_option
 from ottla.cli.failures import Failure, WrongOption, client_errors, require_posix
+from ottla.cli.parameters import is_digits
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -24,6 +25,7 @@ VARIABLES: Final = ("KAFKA_BOOTSTRAP_SERVERS", "OTTLA_BOOTSTRAP_SERVER")
 NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126
 KILLED: Final = 128
+_MOST_PARTITIONS: Final = 2**31 - 1
 """The exit statuses of shells; a number of a signal is added to the last one."""
 
 
@@ -74,6 +76,8 @@ def run(
     for name in variables:
         if not name or "=" in name:
             raise WrongOption(f"--variable {name!r}: must be the name of a variable, such as BROKERS")
+    if not command[0]:
+        raise WrongOption("COMMAND must not be empty")
     try:
         with _warnings_are_shown(), EmbeddedBroker(split_overrides(overrides)) as broker:
             with client_errors():
@@ -103,7 +107,7 @@ def _warnings_are_shown() -> Iterator[None]:
 def _topic(text: str) -> tuple[str, int]:
     """The name, and the number of partitions (-1: the broker's default). Raises WrongOption."""
     name, colon, count = text.partition(":")
-    if not name or (colon and not (count.isascii() and count.isdecimal() and int(count))):
+    if not name or (colon and not (is_digits(count) and 0 < int(count) <= _MOST_PARTITIONS)):
         raise WrongOption(f"--topic {text!r}: must be TOPIC or TOPIC:PARTITIONS, such as orders:3")
     return name, int(count) if colon else -1
 

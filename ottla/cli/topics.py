@@ -103,7 +103,8 @@ def create(
     if_not_exists: bool,
     dry_run: bool,
 ) -> None:
-    """Create topics. They accept records when the command ends.
+    """Create topics. They accept records when the command ends; of thousands
+    of partitions some follow.
 
     \b
     Example:

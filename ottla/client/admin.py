@@ -29,6 +29,7 @@ from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retryi
 from ottla.client.missing_look_ups import gives_up_on_a_topic, gives_up_soon, most_final
 from ottla.client.offsets import OffsetAndTimestamp, list_offsets
 from ottla.client.structs import BrokerAddress, TopicPartition, as_names
+from ottla.client.unanswered_attempts import UnansweredAttempts
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
@@ -94,11 +95,13 @@ class Admin(FeatureAdmin):
         wants_defaults = any(-1 in (t.partitions, t.replication_factor) and not t.assignments for t in topics)
 
         lowest = _FIRST_VERSION_WITH_BROKER_DEFAULTS if wants_defaults else 0
+        attempts = UnansweredAttempts(ErrorCode.TOPIC_ALREADY_EXISTS, "created the topic")
 
         async def attempt() -> dict[str, KafkaError]:
             connection, version = await self._controller(CreateTopicsRequest, lowest)
-            answer = await connection.send(request, CreateTopicsResponse, version)
-            return refusals((topic.name, topic.error_code, topic.error_message) for topic in answer.topics)
+            answer = await attempts.watch(connection.send(request, CreateTopicsResponse, version))
+            refused = refusals((topic.name, topic.error_code, topic.error_message) for topic in answer.topics)
+            return attempts.explained(refused)
 
         await self._change(attempt)
 
@@ -106,6 +109,7 @@ class Admin(FeatureAdmin):
         """Delete topics with all their records; raises AdminError by topic."""
         names = as_names(names)
         states = [DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names]
+        attempts = UnansweredAttempts(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted the topic")
 
         async def attempt() -> dict[str, KafkaError]:
             connection, version = await self._controller(DeleteTopicsRequest)
@@ -114,8 +118,9 @@ class Admin(FeatureAdmin):
                 topic_names=names,
                 timeout_ms=self._options.request_timeout_ms,
             )
-            answer = await connection.send(request, DeleteTopicsResponse, version)
-            return refusals((topic.name or "", topic.error_code, topic.error_message) for topic in answer.responses)
+            answer = await attempts.watch(connection.send(request, DeleteTopicsResponse, version))
+            refused = refusals((topic.name or "", topic.error_code, topic.error_message) for topic in answer.responses)
+            return attempts.explained(refused)
 
         await self._change(attempt)
 
@@ -129,11 +134,13 @@ class Admin(FeatureAdmin):
             timeout_ms=self._options.request_timeout_ms,
             validate_only=validate_only,
         )
+        attempts = UnansweredAttempts(ErrorCode.INVALID_PARTITIONS, "added the partitions")
 
         async def attempt() -> dict[str, KafkaError]:
             connection, version = await self._controller(CreatePartitionsRequest)
-            answer = await connection.send(request, CreatePartitionsResponse, version)
-            return refusals((topic.name, topic.error_code, topic.error_message) for topic in answer.results)
+            answer = await attempts.watch(connection.send(request, CreatePartitionsResponse, version))
+            refused = refusals((topic.name, topic.error_code, topic.error_message) for topic in answer.results)
+            return attempts.explained(refused)
 
         await self._change(attempt)
 

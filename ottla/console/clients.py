@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.client import Admin, Consumer, NoBrokersAvailable, Producer
-from ottla.client.errors import AuthenticationFailed, KafkaError
+from ottla.client.errors import AuthenticationFailed, KafkaError, is_worth_retrying
+from ottla.protocol.errors import ErrorCode
 
 MOST_READINGS = 4
 """Readings of records at the same time; a page asks for one."""
@@ -24,6 +25,9 @@ ADMIN_TIMEOUT_MS = 8_000
 FETCH_BYTES = 4 * 1024 * 1024
 PARTITION_FETCH_BYTES = 256 * 1024
 """Small: a reading wants few records of each partition. A larger record is fetched nevertheless (KIP-74)."""
+
+MISSING = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND})
+"""The codes for what does not exist."""
 
 ADMIN_DEFAULTS: Mapping[str, object] = {
     "client_id": "ottla-console",
@@ -128,6 +132,11 @@ class Clients:
 
 class TooManyTails(Exception):
     """No further live tail is started; the message is one line for people."""
+
+
+def is_final(error: KafkaError) -> bool:
+    """Whether the same request will be refused again: the topic or group is missing, a right, a valid login."""
+    return error.code in MISSING or not is_worth_retrying(error)
 
 
 def line_of(error: KafkaError) -> str:

@@ -11,7 +11,8 @@
     POST /api/topics/NAME/records                        write a record (`sending.py`); not with --read-only
     GET  /api/groups, /api/groups/ID, /api/brokers
 
-An error is `{"error": "one line"}`: 502 if the cluster refuses or does not answer.
+An error is `{"error": "one line"}`: 404 for what does not exist, 403 for a right or a login that the console lacks, 502
+if the cluster refuses for another reason or does not answer. After 4xx the page does not ask again by itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, Final
 
 from ottla.client import AdminError, ErrorCode, KafkaError
 from ottla.console import brokers, groups, topics
-from ottla.console.clients import Clients, line_of
+from ottla.console.clients import MISSING, Clients, line_of
 from ottla.console.guard import Guard
 from ottla.console.page_files import page_file
 from ottla.console.queries import integer
@@ -32,7 +33,14 @@ from ottla.console.tail import tail
 from ottla.protocol.errors import UnencodableMessage
 from ottla.web_server import BadRequest, Request, Response
 
-_MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND})
+_FORBIDDEN: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+    }
+)
 
 
 class Routes:
@@ -103,7 +111,10 @@ def _refused(error: KafkaError) -> BadRequest:
         ((name, only),) = error.errors.items()
         line = only.message if name in only.message else f"{name}: {only.message}"
         error = KafkaError(only.code, line)
-    status = HTTPStatus.NOT_FOUND if error.code in _MISSING else HTTPStatus.BAD_GATEWAY
+    if error.code in MISSING:
+        status = HTTPStatus.NOT_FOUND
+    else:
+        status = HTTPStatus.FORBIDDEN if error.code in _FORBIDDEN else HTTPStatus.BAD_GATEWAY
     return BadRequest(status, " ".join(line_of(error).split()))
 
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from ottla.client import Consumer, KafkaError, TopicPartition
-from ottla.console.clients import Clients, TooManyTails, line_of
+from ottla.console.clients import Clients, TooManyTails, is_final, line_of
 from ottla.console.queries import choice, optional_integer, refuse
 from ottla.console.reading import ISOLATION, MOST_SEARCH_TEXT, partitions_of
 from ottla.console.shown_records import Search, shown_record
+from ottla.web_server import BadRequest
 
 MOST_BEHIND = 2_000
 """Offsets of a partition; a tail that is further behind skips all but the last `_KEPT`."""
@@ -23,11 +24,12 @@ _KEPT = 100
 _PAUSE_S = 0.2
 """Between two lines: several a second are as good as more."""
 _ALIVE_MS = 5_000
-"""A line is sent at least this often, so that a peer that is gone is noticed."""
+"""A line is sent at least this often, so that a peer that is gone is noticed, and so is a topic that is."""
 
 
 async def tail(clients: Clients, topic: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
-    """Check the request and return the lines: `{"records": […], "skipped": 0}`; `{"error": "…"}` is the last one.
+    """Check the request and return the lines: `{"records": […], "skipped": 0}`. The last one is
+    `{"error": "…", "final": true}`: if it is final, the same request will be refused again.
 
     Raises BadRequest, KafkaError.
     """
@@ -36,12 +38,19 @@ async def tail(clients: Clients, topic: str, query: Mapping[str, str]) -> AsyncI
     text = query.get("search", "")
     if len(text) > MOST_SEARCH_TEXT:
         raise refuse(f"a search has {MOST_SEARCH_TEXT} characters at most")
-    partitions = await partitions_of(await clients.admin(), topic, partition)
-    return _lines(clients, partitions, isolation_level, Search(text))
+
+    async def look() -> list[TopicPartition]:
+        return await partitions_of(await clients.admin(), topic, partition)
+
+    return _lines(clients, await look(), look, isolation_level, Search(text))
 
 
 async def _lines(
-    clients: Clients, partitions: list[TopicPartition], isolation_level: str, search: Search
+    clients: Clients,
+    partitions: list[TopicPartition],
+    look: Callable[[], Awaitable[list[TopicPartition]]],
+    isolation_level: str,
+    search: Search,
 ) -> AsyncIterator[bytes]:
     try:
         async with clients.tailing(isolation_level) as consumer:
@@ -51,13 +60,26 @@ async def _lines(
             yield _line({"records": [], "skipped": 0})
             while True:
                 got = await consumer.getmany(timeout_ms=_ALIVE_MS)
+                if not got:
+                    await _require(look)
                 records = [shown_record(record) for some in got.values() for record in some if search.matches(record)]
                 yield _line({"records": records, "skipped": _skip_ahead(consumer)})
                 await asyncio.sleep(_PAUSE_S)
     except KafkaError as error:
-        yield _line({"error": line_of(error)})
+        yield _line({"error": line_of(error), "final": is_final(error)})
+    except BadRequest as error:
+        yield _line({"error": str(error), "final": True})
     except TooManyTails as error:
-        yield _line({"error": str(error)})
+        yield _line({"error": str(error), "final": False})
+
+
+async def _require(look: Callable[[], Awaitable[object]]) -> None:
+    """Raise a final error of `look`: to a consumer, a topic that was deleted is one in which nothing is written."""
+    try:
+        await look()
+    except KafkaError as error:
+        if is_final(error):
+            raise
 
 
 def _skip_ahead(consumer: Consumer) -> int:

@@ -20,6 +20,8 @@ from ottla.registry.schema import Schema
 
 DEEPEST: Final = 150
 """Objects and lists in each other."""
+_MOST_DIGITS: Final = 10
+"""Of an index in a JSON pointer; `int` refuses thousands of digits with an error of its own."""
 _METASCHEMAS: Final = ("http://json-schema.org/", "https://json-schema.org/")
 
 
@@ -140,11 +142,15 @@ def _at(document: Any, fragment: str) -> Any:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(document, dict) and key in document:
             document = document[key]
-        elif isinstance(document, list) and key.isascii() and key.isdecimal() and int(key) < len(document):
+        elif isinstance(document, list) and _is_index(key) and int(key) < len(document):
             document = document[int(key)]
         else:
             return None
     return document if isinstance(document, (dict, bool)) else None
+
+
+def _is_index(key: str) -> bool:
+    return key.isascii() and key.isdecimal() and len(key) <= _MOST_DIGITS
 
 
 def _anchored(content: Any, name: str) -> Any:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LARGEST_INT32 = 2**31 - 1
+_MOST_DIGITS = len(str(_LARGEST_INT32))
 _LARGEST_INT64 = 2**63 - 1
 _SHOWN_CHARACTERS = 80
 
@@ -95,7 +96,8 @@ def json_partition_numbers(option: str, value: str, *, smallest: int) -> dict[tu
         if not isinstance(by_partition, dict):
             raise OptionError(f"{option}: topic {topic} needs a number for each partition, as in {example}")
         for partition, number in by_partition.items():
-            if not partition.isascii() or not partition.isdecimal() or not _is_partition(int(partition)):
+            is_number = partition.isascii() and partition.isdecimal() and len(partition) <= _MOST_DIGITS
+            if not is_number or not _is_partition(int(partition)):
                 raise OptionError(f"{option}: {shown(partition)} is no partition of topic {topic}; write {example}")
             if not _is_integer(number) or not smallest <= number <= _LARGEST_INT64:
                 raise OptionError(

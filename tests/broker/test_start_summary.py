@@ -4,8 +4,11 @@ raised, none where it cannot.
 
 from __future__ import annotations
 
+import errno
+
 import pytest
-from kit.nodes import start_node
+from kit.nodes import DATA, start_node
+from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.start_summary import log_start_summary, lower_transaction_version, open_listeners
 from ottla.config.broker import BrokerConfig
@@ -59,3 +62,37 @@ async def test_the_first_line_of_a_start_names_them(caplog: pytest.LogCaptureFix
     log_start_summary(node.services.config, node.services, 0)
     assert caplog.messages[0].startswith("Ottla ")
     assert caplog.messages[0].endswith("; PLAINTEXT://:9092 serves every client, without a login")
+
+
+async def test_a_log_directory_is_new_or_was_stopped_cleanly_or_was_not(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="ottla.server")
+    node, files, clock = start_node()
+    starts = [node]
+    node.stop()
+    for _ in range(2):
+        node, _, _ = start_node(files, clock)
+        starts.append(node)
+        files = files.successor()  # the process is killed
+    files.unlink(DATA / "ottla.format")  # as if an Apache Kafka had had it
+    starts.append(start_node(files, clock)[0])
+    for node in starts:
+        log_start_summary(node.services.config, node.services, 0)
+    lines = [line for line in caplog.messages if line.startswith("log directory ")]
+    assert [line.partition(";")[0].removeprefix("log directory /data: online, ") for line in lines] == [
+        "new",
+        "stopped cleanly before",
+        "not stopped cleanly before",
+        "formatted and not used yet, or not stopped cleanly by Apache Kafka",
+    ]
+
+
+async def test_a_log_directory_that_cannot_be_read_is_offline_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="ottla.server")
+    files = SimulatedFiles()
+    files.fail("lock", "/two/*", errno.EIO, times=None)
+    node, _, _ = start_node(files, log_dirs="/one,/two")
+    log_start_summary(node.services.config, node.services, 0)
+    line = [line for line in caplog.messages if line.startswith("log directory /two")][-1]
+    assert line.startswith("log directory /two: offline; ")

@@ -214,7 +214,7 @@ def test_a_file_serves_every_client_command(
             "sasl.jaas.config=geheim\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN",
             "sasl.jaas.config has no flag (`required`) after its login module",
         ),
-        ("bootstrap.servers=x:y", "'x:y' in bootstrap_servers is not host:port"),
+        ("bootstrap.servers=x:y", "ottla: bootstrap.servers, of --command-config or OTTLA_BOOTSTRAP_SERVER: 'x:y' is"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path, text: str, words: str) -> None:

@@ -106,7 +106,7 @@ def test_it_has_the_rights_of_its_user(tmp_path: Path) -> None:
             ):
                 with pytest.raises(urllib.error.HTTPError) as caught:
                     ask(url, path, content)
-                assert caught.value.code == 502
+                assert caught.value.code == 403
                 assert "AUTHORIZATION_FAILED" in json.load(caught.value)["error"]
 
 

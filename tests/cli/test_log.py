@@ -109,6 +109,48 @@ def test_a_wrong_command_line_is_one_clear_line(tmp_path: Path, arguments: list[
     assert line.replace("DIR", str(tmp_path)) in result.output
 
 
+@pytest.mark.parametrize("command", [["explain", "--offset", "1"], ["verify"]])
+@pytest.mark.parametrize(
+    ("place", "partition", "line"),
+    [
+        ("none", "t-0", "none does not exist: give a data directory, one of the broker's log.dirs (--log-dir)"),
+        ("file", "t-0", "file is not a directory: give a data directory, one of the broker's log.dirs (--log-dir)"),
+        ("empty", "t-0", "empty/t-0 is not there, and DIR/empty has no partitions: give a data directory, one of"),
+        ("data", "orders-7", "data/orders-7 is not there: of orders there is 0 to 10, 3 in all"),
+        ("data", "single-7", "data/single-7 is not there: of single there is 2"),
+        ("data", "order-0", "data/order-0 is not there: did you mean orders-0?"),
+        ("data", "t-0", "data/t-0 is not there: another one of the broker's log.dirs may have it (--log-dir)"),
+    ],
+)
+def test_a_partition_that_is_not_there_is_a_line_that_says_what_to_do(
+    tmp_path: Path, command: list[str], place: str, partition: str, line: str
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    for name in ("orders-0", "orders-2", "orders-10", "single-2", "orders-9.0123456789abcdef0123456789abcdef-delete"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+    result = ottla("log", *command, partition, "--log-dir", tmp_path / place)
+    assert result.exit_code == 1
+    assert result.output.startswith(f"ottla: {tmp_path}/{line.replace('DIR', str(tmp_path))}")
+    assert result.output.count("\n") == 1
+
+
+def test_a_path_that_the_system_refuses_is_one_line(tmp_path: Path) -> None:
+    for command in (["verify"], ["verify", "--repair"], ["dump"], ["explain", "--offset", "1"]):
+        path = f"{tmp_path}/{'x' * 300}/orders-0"
+        result = ottla("log", *command, path)
+        assert result.exit_code == 1
+        assert "File name too long" in result.output
+        assert result.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["retain", "clean"])
+def test_a_topic_of_a_running_broker_that_is_not_utf_8_is_one_line(command: str) -> None:
+    result = ottla("log", command, "caf\udce9", "--http", "127.0.0.1:1")
+    assert result.exit_code == 1
+    assert result.output == "ottla: 'caf\\udce9' is not UTF-8: no topic has such a name\n"
+
+
 def make_directory(tmp_path: Path) -> Path:
     directory = tmp_path / "orders-0"
     directory.mkdir()

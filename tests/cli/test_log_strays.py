@@ -90,7 +90,7 @@ def test_nothing_is_listed_where_nothing_was_renamed_to_stray(tmp_path: Path) ->
     assert run("log", "strays", "t", "--log-dir", tmp_path).out.endswith("no -stray directories that match\n")
     assert run("log", "strays", "--deleted", "--log-dir", tmp_path).out.endswith("no -stray directories that match\n")
     assert listed("--log-dir", tmp_path) == []
-    assert run("log", "strays", "--log-dir", tmp_path / "nothing").line.endswith("is not a directory")
+    assert run("log", "strays", "--log-dir", tmp_path / "nothing").line.endswith("(--log-dir)")
 
 
 def test_a_directory_or_pipe_with_a_files_name_hides_nothing(data: Path) -> None:

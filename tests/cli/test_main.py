@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
+from kit.command import run
 
 from ottla.cli import entry
 from ottla.cli.main import main
@@ -56,6 +57,25 @@ def test_a_mistyped_command_is_answered_with_the_commands_there_are() -> None:
     assert result.exit_code == 2
     words = " ".join(result.output.split())
     assert f"there is no command 'sreve': did you mean serve? There are {', '.join(COMMANDS)}" in words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["groups", "reset", "g", "--topic", "t:NUMBER", "--to-earliest"],
+        ["configs", "describe", "--broker", "NUMBER"],
+        ["console", "--listen", "127.0.0.1:NUMBER"],
+        ["registry", "--listen", "127.0.0.1:NUMBER"],
+        ["ping", "--timeout-ms", "NUMBER"],
+        ["topics", "list", "-b", "localhost:NUMBER"],
+        ["consume", "t", "--partition", "NUMBER"],
+    ],
+)
+def test_a_number_of_thousands_of_digits_is_refused_as_any_other(words: list[str]) -> None:
+    """Python refuses to convert it, with an error of its own."""
+    said = run(*(word.replace("NUMBER", "9" * 5_000) for word in words))
+    assert said.status == 2
+    assert "\nError: Invalid value for " in said.err
 
 
 def test_the_version_is_one_line() -> None:

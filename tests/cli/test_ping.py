@@ -103,7 +103,16 @@ def test_what_is_no_broker_is_distinguished(data: bytes | None, words: str) -> N
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["-b"], ["-b", "nonsense:x"], ["--timeout-ms", "0"], ["--timeout-ms", "x"], ["--json"], ["file"]],
+    [
+        ["--help"],
+        ["-b"],
+        ["-b", "nonsense:x"],
+        ["--timeout-ms", "0"],
+        ["--timeout-ms", "x"],
+        ["--timeout-ms", "9" * 5_000],
+        ["--json"],
+        ["file"],
+    ],
 )
 def test_what_the_quick_way_does_not_understand_is_left_to_click(arguments: list[str]) -> None:
     assert entry.quick_ping(arguments) is None

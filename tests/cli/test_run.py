@@ -142,7 +142,9 @@ def test_mistakes_have_one_line(tmp_path: Path) -> None:
     assert (said.status, said.line) == (127, "ottla: no-such-command-anywhere: command not found")
     said = run("run", "--", plain)
     assert (said.status, said.line) == (126, f"ottla: {plain}: Permission denied")
-    for wrong in ("orders:", "orders:0", "orders:x", ":3", ""):
+    said = run("run", "--", "")
+    assert (said.status, said.line) == (2, "ottla: COMMAND must not be empty")
+    for wrong in ("orders:", "orders:0", "orders:x", ":3", "", "orders:2147483648", f"orders:{'9' * 5_000}"):
         said = run("run", "-t", wrong, "--", "true")
         assert (said.status, said.line) == (
             2,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kit.fake_broker import FakeCluster
+from kit.fake_broker import HANG_UP, FakeCluster
 
 from ottla.client import (
     LATEST,
@@ -21,6 +21,7 @@ from ottla.client import (
 )
 from ottla.client.errors import UnsupportedByBroker
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
+from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -63,6 +64,51 @@ async def test_a_new_controller_is_asked_after_the_old_one_refused(cluster):
         await admin.create_topic("t", partitions=1, replication_factor=1)
     asked = [node for node, request, _ in cluster.requests if isinstance(request, CreateTopicsRequest)]
     assert asked == [0, 1]
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_a_topic_that_exists_after_a_lost_answer_may_be_the_own_one_and_the_error_says_so(cluster, is_lost):
+    attempts = []
+
+    def create(request, version):
+        attempts.append(request)
+        return HANG_UP if is_lost and len(attempts) == 1 else created(request, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+    cluster.handlers[CreateTopicsRequest] = create
+    async with Admin(cluster.bootstrap, **QUICK) as admin:
+        with pytest.raises(KafkaError) as refused:
+            await admin.create_topic("t", partitions=1, replication_factor=1)
+    assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert ("perhaps it created the topic" in str(refused.value)) is is_lost
+
+
+async def test_a_deletion_and_a_growth_that_are_done_after_a_lost_answer_say_so(cluster):
+    answers = iter(
+        [
+            HANG_UP,
+            DeleteTopicsResponse(
+                responses=[
+                    DeleteTopicsResponse.DeletableTopicResult(
+                        name="t", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=None
+                    )
+                ]
+            ),
+            HANG_UP,
+            CreatePartitionsResponse(
+                results=[
+                    CreatePartitionsResponse.CreatePartitionsTopicResult(
+                        name="t", error_code=ErrorCode.INVALID_PARTITIONS, error_message="It has 3 partitions."
+                    )
+                ]
+            ),
+        ]
+    )
+    cluster.handlers |= dict.fromkeys((DeleteTopicsRequest, CreatePartitionsRequest), lambda *_: next(answers))
+    async with Admin(cluster.bootstrap, **QUICK) as admin:
+        with pytest.raises(AdminError, match="perhaps it deleted the topic"):
+            await admin.delete_topics(["t"])
+        with pytest.raises(AdminError, match=r"has 3 partitions\. An earlier attempt got no answer; perhaps it added"):
+            await admin.create_partitions({"t": 3})
 
 
 async def test_every_refusal_is_named_and_the_rest_is_done(cluster):

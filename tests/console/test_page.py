@@ -82,6 +82,12 @@ def test_a_file_has_one_idea(name: str) -> None:
     assert name not in SCRIPTS or TEXTS[name].startswith("// ")
 
 
+def test_a_live_tail_that_is_refused_for_good_is_not_asked_for_again() -> None:
+    loop = SCRIPTS["live.js"].partition("async function follow()")[2].partition("const submit")[0]
+    assert loop.index("isRefused = line.final") < loop.index("if (isRefused) {") < loop.index("AGAIN_MS")
+    assert "return;" in loop[loop.index("if (isRefused) {") : loop.index("AGAIN_MS")]
+
+
 async def test_the_files_are_served_with_their_types_and_no_other_path_is() -> None:
     async with console_page("127.0.0.1:1") as page:
         for name, kind in (("style.css", "text/css"), ("main.js", "text/javascript"), ("icon.svg", "image/svg+xml")):

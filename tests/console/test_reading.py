@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kit.console_page import ConsolePage, read_head
 
+from ottla.client import Admin
 from ottla.console import reading
 from ottla.testing import EmbeddedBroker
 
@@ -198,9 +199,44 @@ async def test_there_are_only_so_many_tails(page: ConsolePage, numbers: str, mon
         for reader, _ in opened:
             await read_head(reader)
             lines.append(json.loads(await reader.readline()))
-    assert sorted(lines, key=len) == [
-        {"error": "1 live tails run already: close one of them"},
+    assert sorted(lines, key=str) == [
+        {"error": "1 live tails run already: close one of them", "final": False},
         {"records": [], "skipped": 0},
     ]
     for _, writer in opened:
+        writer.close()
+
+
+async def test_the_tail_of_a_topic_that_is_deleted_ends_for_good(
+    broker: EmbeddedBroker, page: ConsolePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To its consumer it looks like a topic in which nothing is written."""
+    from ottla.console import tail
+
+    monkeypatch.setattr(tail, "_ALIVE_MS", 50)
+    broker.create_topic("short-lived")
+    reader, writer = await page.open("GET", "/api/topics/short-lived/tail")
+    async with asyncio.timeout(20):
+        await read_head(reader)
+        await reader.readline()
+        async with Admin(broker.bootstrap_servers) as admin:
+            await admin.delete_topics(["short-lived"])
+        lines = [json.loads(line) async for line in reader]
+    assert all(line == {"records": [], "skipped": 0} for line in lines[:-1])
+    assert lines[-1]["final"]
+    assert "short-lived" in lines[-1]["error"]
+    writer.close()
+
+
+async def test_a_right_that_is_missing_is_403_and_ends_the_tail_for_good(
+    broker: EmbeddedBroker, page: ConsolePage, numbers: str
+) -> None:
+    with broker.fail("ListOffsets", "TOPIC_AUTHORIZATION_FAILED", times=None):
+        status, line = await page.refused(f"topics/{numbers}/records")
+        assert (status, line.endswith("(TOPIC_AUTHORIZATION_FAILED)")) == (403, True)
+        reader, writer = await page.open("GET", f"/api/topics/{numbers}/tail")
+        async with asyncio.timeout(20):
+            await read_head(reader)
+            last = json.loads(await reader.readline())
+        assert (last["final"], last["error"].endswith("(TOPIC_AUTHORIZATION_FAILED)")) == (True, True)
         writer.close()

@@ -143,6 +143,7 @@ def test_references_lead_to_other_schemas() -> None:
         ({"properties": {"a": {"minLength": -1}}}, "at #/properties/a/minLength"),
         ({"$ref": "other.json"}, "'other.json' is in no reference"),
         ({"$ref": "#/definitions/a"}, "leads to nothing"),
+        ({"allOf": [True], "$ref": "#/allOf/" + "9" * 5_000}, "leads to nothing"),
         ({"$ref": "http://127.0.0.1:1/a.json"}, "is in no reference"),
     ],
 )

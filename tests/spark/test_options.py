@@ -232,6 +232,7 @@ def test_limits_per_trigger_are_ignored_with_a_warning() -> None:
         ({"startingOffsets": "[1]"}, "not a JSON object"),
         ({"startingOffsets": '{"t":5}'}, "topic t needs a number for each partition"),
         ({"startingOffsets": '{"t":{"x":5}}'}, "'x' is no partition of topic t"),
+        ({"startingOffsets": '{"t":{"' + "9" * 5_000 + '":5}}'}, "is no partition of topic t"),
         ({"startingOffsets": '{"t":{"0":true}}'}, "for t-0 is not a whole number"),
         ({"startingOffsets": '{"t":{"0":-3}}'}, "'-3' for t-0"),
         ({"startingOffsets": "latest"}, "cannot start at latest"),

@@ -1,5 +1,5 @@
 """CreatePartitions (key 37), versions 0-3: add partitions to topics, each independently; the answer is sent when the
-new partitions accept requests.
+new partitions accept requests, but in time (`catalog/answer_in_time.py`).
 
 `count` is the new total: a value that is not larger than before is INVALID_PARTITIONS. Assignments, if given, are one
 per new partition and may name only this broker. `validate_only` runs every check and changes nothing.
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.catalog.answer_in_time import AnswerInTime
 from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.change_requests import NewPartitions, TopicResult
 from ottla.broker.runtime.pending import Pending
@@ -24,7 +25,7 @@ CHUNKS = (Chunks(("topics",), ("results",)),)
 
 
 def handle(request: CreatePartitionsRequest, context: Context) -> Pending[CreatePartitionsResponse]:
-    """Answer once the new partitions accept requests."""
+    """Answer once the new partitions accept requests, or in time."""
     pending: Pending[CreatePartitionsResponse] = Pending()
     asked = [
         NewPartitions(
@@ -37,7 +38,7 @@ def handle(request: CreatePartitionsRequest, context: Context) -> Pending[Create
         for topic in request.topics
     ]
 
-    def done(results: Sequence[TopicResult]) -> None:
+    def answer(results: Sequence[TopicResult]) -> None:
         unique = {result.name: result for result in results}
         answers = [
             CreatePartitionsResponse.CreatePartitionsTopicResult(
@@ -47,5 +48,12 @@ def handle(request: CreatePartitionsRequest, context: Context) -> Pending[Create
         ]
         pending.complete(CreatePartitionsResponse(results=answers))
 
-    context.services.catalog.create_partitions(asked, done, validate_only=request.validate_only, charge=context.charge)
+    services = context.services
+    timed = AnswerInTime(
+        services.timers, services.clock, began_ms=context.now_ms, timeout_ms=request.timeout_ms, answer=answer
+    )
+    pending.on_cancel(timed.cancel)
+    services.catalog.create_partitions(
+        asked, timed.finished, validate_only=request.validate_only, charge=context.charge, recorded=timed.recorded
+    )
     return pending

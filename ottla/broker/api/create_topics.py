@@ -1,11 +1,12 @@
-"""CreateTopics (key 19), versions 0-7: create topics, each independently; the answer is sent when they accept requests.
+"""CreateTopics (key 19), versions 0-7: create topics, each independently; the answer is sent when they accept requests,
+but at half of `timeout_ms` at the latest, if their creation is on disk in the metadata log.
 
 `validate_only` runs every check and creates nothing. From version 5 on the response has the number of partitions, the
 replication factor and the whole configuration. A replication factor above 1 is INVALID_REPLICATION_FACTOR (or counts
 as 1, see `ottla.replication.factor.lenient`); a manual assignment may name only this broker.
 
-Difference from Kafka: there a topic may not be usable yet when the answer arrives, and `timeout_ms` limits the wait for
-it. Here the answer waits only for the disk.
+Difference from Kafka: there a topic may not be usable yet when the answer arrives. Here that is so only for topics of
+thousands of partitions (`catalog/answer_in_time.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.catalog.answer_in_time import AnswerInTime
 from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.change_requests import NewTopic, TopicResult
 from ottla.broker.runtime.pending import Pending
@@ -47,7 +49,7 @@ CHUNKS = (Chunks(("topics",), ("topics",)),)
 
 
 def handle(request: CreateTopicsRequest, context: Context) -> Pending[CreateTopicsResponse]:
-    """Answer once the topics accept requests."""
+    """Answer once the topics accept requests, or in time."""
     pending: Pending[CreateTopicsResponse] = Pending()
     asked = [
         NewTopic(
@@ -62,7 +64,7 @@ def handle(request: CreateTopicsRequest, context: Context) -> Pending[CreateTopi
     times = Counter(topic.name for topic in asked)
     refused = {topic.name for topic in asked if times[topic.name] == 1 and not _may_create(topic.name, context)}
 
-    def done(results: Sequence[TopicResult]) -> None:
+    def answer(results: Sequence[TopicResult]) -> None:
         unique = {result.name: result for result in results}
         described = _Described() if context.api_version >= FIRST_VERSION_WITH_CONFIGS else None
         answers = [_result(result, described, context) for result in unique.values()]
@@ -77,7 +79,14 @@ def handle(request: CreateTopicsRequest, context: Context) -> Pending[CreateTopi
         pending.complete(CreateTopicsResponse(topics=answers))
 
     permitted = [topic for topic in asked if topic.name not in refused]
-    context.services.catalog.create_topics(permitted, done, validate_only=request.validate_only, charge=context.charge)
+    services = context.services
+    timed = AnswerInTime(
+        services.timers, services.clock, began_ms=context.now_ms, timeout_ms=request.timeout_ms, answer=answer
+    )
+    pending.on_cancel(timed.cancel)
+    services.catalog.create_topics(
+        permitted, timed.finished, validate_only=request.validate_only, charge=context.charge, recorded=timed.recorded
+    )
     return pending
 
 

@@ -1,9 +1,9 @@
 """DeleteTopics (key 20), versions 0-6: delete topics by name, from version 6 on also by id.
 
-The answer is sent when the deletion survives a crash; the files are renamed by then and unlinked after
-`file.delete.delay.ms`. Each mention of a topic that is named twice is INVALID_REQUEST, and so is an entry with both a
-name and an id, or with neither. `delete.topic.enable=false` is TOPIC_DELETION_DISABLED, before version 3
-INVALID_REQUEST.
+The answer is sent when the deletion survives a crash; the files are renamed by then, unless that takes longer than half
+of `timeout_ms` (`catalog/answer_in_time.py`), and unlinked after `file.delete.delay.ms`. Each mention of a topic that
+is named twice is INVALID_REQUEST, and so is an entry with both a name and an id, or with neither.
+`delete.topic.enable=false` is TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from ottla.broker.catalog.answer_in_time import AnswerInTime
 from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.change_requests import TopicResult
 from ottla.broker.runtime.pending import Pending
@@ -69,12 +70,17 @@ def handle(request: DeleteTopicsRequest, context: Context) -> Pending[DeleteTopi
         refusals = ((target, _refusal(target, context)) for target in times if times[target] == 1)
         refused = {target: refusal for target, refusal in refusals if refusal is not None}
 
-    def done(results: Sequence[TopicResult]) -> None:
+    def answer(results: Sequence[TopicResult]) -> None:
         responses = [_result(result, context.api_version) for result in (*unclear, *results, *refused.values())]
         pending.complete(DeleteTopicsResponse(responses=responses))
 
     permitted = [target for target in targets if target not in refused]
-    context.services.catalog.delete_topics(permitted, done, charge=context.charge)
+    services = context.services
+    timed = AnswerInTime(
+        services.timers, services.clock, began_ms=context.now_ms, timeout_ms=request.timeout_ms, answer=answer
+    )
+    pending.on_cancel(timed.cancel)
+    services.catalog.delete_topics(permitted, timed.finished, charge=context.charge, recorded=timed.recorded)
     return pending
 
 

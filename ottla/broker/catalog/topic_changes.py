@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+def _ignored(_: list[TopicResult]) -> None:
+    """The results of a change that nothing waits for before it is finished."""
+
+
 class TopicChanges:
     """See the module; the base of `Catalog`, whose `open` provides the journal, the queue and the creation."""
 
@@ -77,17 +81,18 @@ class TopicChanges:
         *,
         validate_only: bool = False,
         charge: Charge = charge_nobody,
+        recorded: ResultsCallback = _ignored,
     ) -> None:
         """Create topics; `done` is called once, when all that were created accept requests.
 
         If a deleted topic of one of the names is still being removed, nothing is recorded before that is done. So no
         directory that a start finds under the name can be the former topic's. With `validate_only` everything is
-        checked and nothing created. `charge` is called with the partitions of each topic that may be created, here and
-        below.
+        checked and nothing created. `charge` is called with the partitions of each topic that may be created, and
+        `recorded` when the change is on disk in the metadata log, before its partitions are created; here and below.
         """
         plan = partial(plan_topics, requests=requests, rules=self._rules, validate_only=validate_only, charge=charge)
         names = [request.name for request in requests]
-        self._change(plan, self._created, done, names, () if validate_only else names)
+        self._change(plan, self._created, done, recorded, names, () if validate_only else names)
 
     def create_partitions(
         self,
@@ -96,19 +101,25 @@ class TopicChanges:
         *,
         validate_only: bool = False,
         charge: Charge = charge_nobody,
+        recorded: ResultsCallback = _ignored,
     ) -> None:
         """Grow topics; `done` is called once, when the new partitions accept requests."""
         plan = partial(
             plan_partitions, requests=requests, rules=self._rules, validate_only=validate_only, charge=charge
         )
-        self._change(plan, self._created, done, [request.name for request in requests])
+        self._change(plan, self._created, done, recorded, [request.name for request in requests])
 
     def delete_topics(
-        self, targets: Sequence[str | UUID], done: ResultsCallback, *, charge: Charge = charge_nobody
+        self,
+        targets: Sequence[str | UUID],
+        done: ResultsCallback,
+        *,
+        charge: Charge = charge_nobody,
+        recorded: ResultsCallback = _ignored,
     ) -> None:
         """Delete topics by name or id; `done` is called once, when the removal is synced and the files are renamed."""
         plan = partial(plan_removal, targets=targets, rules=self._rules, charge=charge)
-        self._change(plan, self._removed, done, targets)
+        self._change(plan, self._removed, done, recorded, targets)
 
     def auto_create(self, names: Sequence[str], done: ResultsCallback, *, charge: Charge = charge_nobody) -> None:
         """Create topics with the broker's defaults; a topic that exists by then counts as success.
@@ -129,10 +140,12 @@ class TopicChanges:
         plan: Callable[[MetadataImage], TopicPlan],
         apply: Callable[[list[TopicResult], ResultsCallback], None],
         done: ResultsCallback,
+        recorded: ResultsCallback,
         targets: Sequence[str | UUID],
         new_names: Sequence[str] = (),
     ) -> None:
-        """Plan in turn, write, sync, replay, then `apply(results, done)`; a failed disk refuses every target.
+        """Plan in turn, write, sync, replay, then `recorded(results)` and `apply(results, done)`; a failed disk refuses
+        every target.
 
         It waits for the removal of topics that had one of the `new_names` before.
         """
@@ -149,8 +162,9 @@ class TopicChanges:
             if error is not None:
                 done([refused(target, error) for target in targets])
             elif planned is None:
-                self._removal.call_after_topic(partial(self._change, plan, apply, done, targets, new_names))
+                self._removal.call_after_topic(partial(self._change, plan, apply, done, recorded, targets, new_names))
             elif planned.records:
+                recorded(planned.results)
                 apply(planned.results, done)
             else:
                 done(planned.results)

@@ -81,7 +81,7 @@ class CoordinatorLoader:
 
     def _plan(self) -> None:
         if not self._is_over and self._timer is None:
-            self._timer = self._services.timers.at(self._services.clock.monotonic_ms(), self._step)
+            self._timer = self._services.timers.at(self._services.clock.monotonic_ms(), self._step_or_end)
 
     def _feed_blocking(self) -> int:
         replay = self._replay
@@ -98,6 +98,17 @@ class CoordinatorLoader:
             return 0
         replay.feed(data)
         return len(data)
+
+    def _step_or_end(self) -> None:
+        """End the load if there is no memory for a step: it may be torn, and another load begins later."""
+        try:
+            self._step()
+        except MemoryError:
+            self._run_short()
+
+    def _run_short(self) -> None:
+        self._services.memory_reserve.let_go()
+        self._end(MemoryError("no memory was left"))
 
     def _step(self) -> None:
         self._timer = None
@@ -127,6 +138,12 @@ class CoordinatorLoader:
 
     def _came(self, data: bytes | None, error: BaseException | None) -> None:
         """Replay a cold piece that a worker has read."""
+        try:
+            self._replay_piece(data, error)
+        except MemoryError:
+            self._run_short()
+
+    def _replay_piece(self, data: bytes | None, error: BaseException | None) -> None:
         if self._is_over:
             return
         if isinstance(error, KafkaError):
@@ -140,6 +157,7 @@ class CoordinatorLoader:
 
     def _await_durable(self) -> None:
         if not self._is_over:
+            self._shard.partition.ask_for_sync()  # the append of the last records may have had no memory for that
             self._shard.partition.when_visible(self._replay.end_offset, self._durable)
 
     def _durable(self, error: BaseException | None) -> None:

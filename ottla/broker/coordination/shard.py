@@ -61,7 +61,7 @@ class CoordinatorShard(ABC):
         self.partition = context.partition
         self.codec = context.codec
         self.is_dead = False
-        self.timer = CoordinatorTimer(services.timers, services.listening, self.on_due)
+        self.timer = CoordinatorTimer(services.timers, services.listening, self.on_due, self._run_short)
         self.log = ShardLog(
             context.partition,
             context.codec,
@@ -159,6 +159,13 @@ class CoordinatorShard(ABC):
         # Not the wall clock: data stamped by a wrong clock would expire immediately after its correction, or never.
         services = self._context.services
         return Now(services.listening.now_ms(), services.clock_trust.estimate_ms())
+
+    def _run_short(self) -> None:
+        """There was no memory for a step, or for a part of one: its deadlines may be lost, and its state may be torn.
+        The log has neither; a load begins all deadlines again.
+        """
+        self._context.services.memory_reserve.let_go()
+        self.die(MemoryError("no memory was left"))
 
     def die(self, error: BaseException) -> None:
         """Unload the shard: everything that waits gets NOT_COORDINATOR. The log does not change."""

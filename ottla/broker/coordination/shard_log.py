@@ -241,6 +241,13 @@ class ShardLog:
 
     def flush(self, now_ms: int) -> None:
         """Append the records of the turn (`turn.Gathering`)."""
+        try:
+            self._flush(now_ms)
+        except MemoryError as error:  # the state depends on them; every request that waits must be answered
+            self._on_failure(error)
+            raise
+
+    def _flush(self, now_ms: int) -> None:
         partition, write = self._partition, self._unsealed
         if write is not None and partition.has_nothing_before():
             # As below, without the gathering: nearly always there is only this batch.

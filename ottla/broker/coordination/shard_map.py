@@ -166,7 +166,12 @@ class ShardMap(Generic[S]):
         load = self._loads[index] = CoordinatorLoader(
             self._services, definition.counters, shard, lambda error: self._loaded(index, shard, error)
         )
-        load.start()
+        try:
+            load.start()
+        except MemoryError:
+            load.cancel()
+            self._loads.pop(index, None)
+            raise
 
     def _loaded(self, index: int, shard: S, error: BaseException | None) -> None:
         if self._loads.pop(index, None) is None or self._is_closed:
@@ -196,7 +201,7 @@ class ShardMap(Generic[S]):
     def _plan_reload(self) -> None:
         if self._reload_timer is None and not self._is_closed:
             at_ms = self._services.clock.monotonic_ms() + RELOAD_INTERVAL_MS
-            self._reload_timer = self._services.timers.at(at_ms, self._reload)
+            self._reload_timer = self._services.timers.surely_at(at_ms, self._reload)
 
     def _reload(self) -> None:
         self._reload_timer = None

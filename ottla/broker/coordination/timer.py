@@ -4,7 +4,8 @@ They use the time in which the broker listens (`runtime/listening_time.py`). Whi
 early, finds nothing due, and is planned again.
 
 Source: Kafka's `CoordinatorTimer`. An exception of `on_due` is a bug, and is passed on to the loop. The other keys that
-are due are handled after that.
+are due are handled after that. After a MemoryError it is not known which keys would still be due: `on_shortage` is
+called, which has to plan everything again.
 """
 
 from __future__ import annotations
@@ -22,10 +23,17 @@ if TYPE_CHECKING:
 class CoordinatorTimer:
     """`on_due(key)` is called once when a key is due; it may plan the key again."""
 
-    def __init__(self, timers: Timers, time: ListeningTime, on_due: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        timers: Timers,
+        time: ListeningTime,
+        on_due: Callable[[str], None],
+        on_shortage: Callable[[], None],
+    ) -> None:
         self._timers = timers
         self._time = time
         self._on_due = on_due
+        self._on_shortage = on_shortage
         self._deadlines: Deadlines[str] = Deadlines()
         self._timer: Timer | None = None
         self._planned_ms = 0.0
@@ -49,6 +57,12 @@ class CoordinatorTimer:
             self._timer = None
 
     def _run(self) -> None:
+        try:
+            self._run_due()
+        except MemoryError:
+            self._on_shortage()
+
+    def _run_due(self) -> None:
         self._timer = None
         now_ms = self._time.now_ms()
         rest = iter(self._deadlines.take_due(now_ms))
@@ -69,4 +83,4 @@ class CoordinatorTimer:
             self._timer = None
         if next_ms is not None and not self._is_closed:
             self._planned_ms = next_ms
-            self._timer = self._timers.at(self._time.clock_ms(next_ms), self._run)
+            self._timer = self._timers.surely_at(self._time.clock_ms(next_ms), self._run)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import NamedTuple, TypeAlias
@@ -74,7 +73,8 @@ class _Head(NamedTuple):
 
 
 class HttpServer:
-    """Serves `pages` and `operations` by path. `start` listens, `stop` closes the port and every connection.
+    """Serves `pages` and `operations` by path. `start` listens, `stop` closes the port and every connection. Where
+    another object listens, `protocol` makes the protocol of a new connection.
 
     `names` are the names that requests may use for this machine besides its addresses, see `ottla/addressed.py`.
     """
@@ -95,7 +95,7 @@ class HttpServer:
         self._pages = pages
         self._operations = operations or {}
         self._names = (host, *names)
-        self._is_for_this_machine = True
+        self._is_for_this_machine = is_loopback(host)
         self._head_timeout_s = head_timeout_s
         self._write_timeout_s = write_timeout_s
         self._server: asyncio.Server | None = None
@@ -119,26 +119,26 @@ class HttpServer:
         host, port = self._server.sockets[0].getsockname()[:2]
         return str(host), int(port)
 
-    async def start(self, bound: socket.socket | None = None) -> None:
-        """Bind, or take over a listening socket. Raises OSError when the address is not available."""
-        limit = MAX_HEAD_BYTES - len(_END_OF_HEAD)
-        if bound is not None:
-            self._server = await asyncio.start_server(self._serve, sock=bound, limit=limit)
-        else:
-            self._server = await asyncio.start_server(
-                self._serve, self._host or None, self._port, limit=limit, reuse_address=True
-            )
+    async def start(self) -> None:
+        """Bind and listen. Raises OSError when the address is not available."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self.protocol, self._host or None, self._port, reuse_address=True)
         self._is_for_this_machine = all(is_loopback(str(one.getsockname()[0])) for one in self._server.sockets)
 
+    def protocol(self) -> asyncio.BaseProtocol:
+        """The protocol of a new connection."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES - len(_END_OF_HEAD), loop=loop)
+        return asyncio.StreamReaderProtocol(reader, self._serve, loop=loop)
+
     async def stop(self) -> None:
-        """Close the port and the connections."""
-        if self._server is None:
-            return
-        self._server.close()
+        """Close the port, if it is this object that listens, and the connections."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
         for task in list(self._connections):
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
-        self._server = None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

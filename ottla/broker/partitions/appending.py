@@ -245,10 +245,10 @@ class PartitionAppend:
         config = log.config
         if config is not self.unsynced_config and log.log_end_offset > log.synced_offset:
             if config.ottla_acks_all == "sync" and log.error is None:
-                # `_ask_for_sync`, inlined: this runs for each partition of a request.
+                # `ask_for_sync`, inlined: this runs for each partition of a request.
                 self._services.syncer.request(log, self._synced)
             else:
-                self._ask_for_sync()
+                self.ask_for_sync()
         visible = log.high_watermark
         if visible > self.high_watermark:
             if self.holds_acknowledgements:
@@ -338,8 +338,10 @@ class PartitionAppend:
         for watcher in list(self._watchers):
             watcher.wake()
 
-    def _ask_for_sync(self) -> None:
-        """Request a sync after an append: always with `sync`; with `page-cache` by flush.messages or flush.ms."""
+    def ask_for_sync(self) -> None:
+        """Request a sync after an append, or where an append had no memory to request it: always with `sync`; with
+        `page-cache` by flush.messages or flush.ms.
+        """
         log = self.log
         if log.error is not None:
             return
@@ -351,7 +353,7 @@ class PartitionAppend:
             self._services.syncer.request(log, self._synced)
         elif config.flush_ms < NEVER_MS and self._flush_timer is None:
             deadline_ms = self._services.clock.monotonic_ms() + config.flush_ms
-            self._flush_timer = self._services.timers.at(deadline_ms, self._flush_by_time)
+            self._flush_timer = self._services.timers.surely_at(deadline_ms, self._flush_by_time)
         elif (
             config.flush_messages >= NEVER_MS
             and config.flush_ms >= NEVER_MS

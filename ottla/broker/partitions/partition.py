@@ -123,7 +123,7 @@ class Partition(PartitionAppend):
         self._waits.add(end_offset, self._show_transactions, NEVER_MS)
         self._waits.add(end_offset, done, NEVER_MS)
         if log.log_end_offset > log.synced_offset:
-            self._ask_for_sync()
+            self.ask_for_sync()
         self._advance()
         return result.base_offset
 
@@ -172,7 +172,7 @@ class Partition(PartitionAppend):
             timer.cancel()  # unsynced records wait no longer than the new flush.ms
             self._flush_timer = None
         if self.log.log_end_offset > self.log.synced_offset:
-            self._ask_for_sync()
+            self.ask_for_sync()
         self._advance()
         self.wake_watchers()
 

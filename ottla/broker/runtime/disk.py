@@ -97,8 +97,8 @@ class GroupSyncer(ABC):
         else:
             waiting[log] = [callback]
         if not queue.is_planned and not queue.is_running:  # `_plan_round` inlined: each log of a turn would cost a call
-            queue.is_planned = True
             self._turn.after_append(lambda: self._start_planned(queue))
+            queue.is_planned = True  # then: without memory for the step, the next request plans it
 
     def _queue_of(self, log: Log) -> DirectoryQueue:
         path = log.directory.parent
@@ -144,8 +144,8 @@ class GroupSyncer(ABC):
 
     def _plan_round(self, queue: DirectoryQueue) -> None:
         if not queue.is_running and not queue.is_planned:
-            queue.is_planned = True
             self._turn.after_append(lambda: self._start_planned(queue))
+            queue.is_planned = True  # then: without memory for the step, the next request plans it
 
     def take_directories(self, files: Files, directories: Iterable[LogDirectory], *, syncs_volumes: bool) -> None:
         """Use the redo logs of these directories, which are open, and keep their file systems open from now on. Where
@@ -256,7 +256,12 @@ class GroupSyncer(ABC):
                 for log in redo_log.logs:
                     waiting.setdefault(log, [])
             else:
-                redo_round = self._redo.begin(queue, redo_log, waiting)
+                try:
+                    redo_round = self._redo.begin(queue, redo_log, waiting)
+                except MemoryError:  # the requests wait for another round
+                    queue.waiting = waiting
+                    self._try_again_later(queue)
+                    return
                 if redo_round is not None:
                     self._submit(queue, redo_round)
                     return
@@ -364,8 +369,8 @@ class GroupSyncer(ABC):
     def _try_again_later(self, queue: DirectoryQueue) -> None:
         """Plan another round, for logs whose sync could not begin."""
         if queue.waiting and not queue.is_retry_planned:
+            self._timers.surely_at(self._clock.monotonic_ms() + POSTPONED_MS, lambda: self._try_again(queue))
             queue.is_retry_planned = True
-            self._timers.at(self._clock.monotonic_ms() + POSTPONED_MS, lambda: self._try_again(queue))
 
     def _try_again(self, queue: DirectoryQueue) -> None:
         queue.is_retry_planned = False

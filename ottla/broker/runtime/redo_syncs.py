@@ -43,15 +43,20 @@ class RedoSyncs:
         self, queue: DirectoryQueue, redo_log: RedoLog, waiting: dict[Log, list[SyncCallback]]
     ) -> RedoRound | None:
         """Write the unsynced bytes of these logs to the redo log. Returns the round, which must be run, or None if the
-        redo log cannot take them.
+        redo log cannot take them. Raises MemoryError: no round has begun.
         """
         parts = redo_log.write(waiting)
         if parts is None:
             return None
+        try:
+            redo_round = RedoRound(redo_log, waiting, parts)
+            if not queue.is_redo_watched:
+                self._watch(queue)
+        except MemoryError:
+            redo_log.take_back(parts)
+            raise
         queue.is_running = True
-        if not queue.is_redo_watched:
-            self._watch(queue)
-        return RedoRound(redo_log, waiting, parts)
+        return redo_round
 
     def finish(self, queue: DirectoryQueue, redo_round: RedoRound) -> bool:
         """Publish what the round has synced, and call back. Returns False, and has called nothing, if the sync could
@@ -82,9 +87,9 @@ class RedoSyncs:
         return True
 
     def _watch(self, queue: DirectoryQueue) -> None:
-        queue.is_redo_watched = True
         due_ms = self._clock.monotonic_ms() + DUE_AFTER_MS
         self._timers.at(due_ms, partial(self._checkpoint, queue))
+        queue.is_redo_watched = True
 
     def _checkpoint(self, queue: DirectoryQueue) -> None:
         """Sync the logs for which the redo log is needed, some time after the first of them came."""

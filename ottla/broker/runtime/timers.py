@@ -5,6 +5,8 @@ becomes earlier); a simulation moves its clock and calls `run_due`. A cancelled 
 have been due, or until more than half of the heap is cancelled: long polls that are answered early must not pile up.
 
 A callback that raises is a bug, and `run_due` raises its error; the other timers stay, and are due in the next call.
+A MemoryError is no bug: it would end a chain of timers, of which each plans the next, for good. So the callbacks of
+`surely_at` are called again after it, until one call ends.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import heapq
 from collections.abc import Callable
 
 _COMPACT_FROM = 64
+AGAIN_MS = 1_000
+"""The time after a MemoryError until the callback of a timer that must not be lost is called again."""
 
 
 class Timer:
@@ -34,6 +38,12 @@ class Timer:
         if self.callback is not None:
             self.callback = None
             self._timers.note_cancelled()
+
+
+class _SureTimer(Timer):
+    """A timer of `surely_at`. While its callback runs, it is in the heap for the case that there is no memory."""
+
+    __slots__ = ()
 
 
 class Timers:
@@ -65,6 +75,17 @@ class Timers:
             self.on_earlier(deadline_ms)
         return timer
 
+    def surely_at(self, deadline_ms: float, callback: Callable[[], None]) -> Timer:
+        """As `at`, for a callback whose loss nothing would make good: after a MemoryError of it, it is called again.
+        It must be correct to call it again, wherever it was interrupted.
+        """
+        self._next_order += 1
+        timer = _SureTimer(self, deadline_ms, self._next_order, callback)
+        heapq.heappush(self._heap, timer)
+        if self._heap[0] is timer and self.on_earlier is not None:
+            self.on_earlier(deadline_ms)
+        return timer
+
     def next_deadline_ms(self) -> float | None:
         """The earliest deadline that is not cancelled, or None."""
         heap = self._heap
@@ -83,8 +104,13 @@ class Timers:
         ran = 0
         try:
             while self._heap and self._heap[0].deadline_ms <= now_ms:
-                timer = heapq.heappop(self._heap)
+                timer = self._heap[0]
                 callback = timer.callback
+                if callback is not None and timer.order <= last_order and isinstance(timer, _SureTimer):
+                    ran += 1
+                    self._run_surely(timer, callback, now_ms)
+                    continue
+                heapq.heappop(self._heap)
                 if callback is None:
                     self._cancelled_count -= 1
                 elif timer.order > last_order:
@@ -99,6 +125,19 @@ class Timers:
                 heapq.heappush(self._heap, later[-1])
                 later.pop()
         return ran
+
+    def _run_surely(self, timer: _SureTimer, callback: Callable[[], None], now_ms: float) -> None:
+        """Run the callback of the first timer of the heap. Needs no memory to keep it for another call."""
+        timer.deadline_ms = now_ms + AGAIN_MS
+        heapq.heapreplace(self._heap, timer)
+        try:
+            callback()
+        except MemoryError:
+            raise
+        except BaseException:
+            timer.cancel()
+            raise
+        timer.cancel()
 
     def note_cancelled(self) -> None:
         """Count a cancelled timer, and clean the heap when most of it is cancelled."""

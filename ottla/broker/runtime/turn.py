@@ -21,7 +21,7 @@ In three cases the turn ends earlier or later than the loop would end it:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -128,7 +128,8 @@ class Turn:
 
     def run_asked(self) -> None:
         """For such a step: run now what it has passed to `after_append`, which would wait for the next turn's end."""
-        steps, self._after_append = self._after_append, []
+        steps = iter(self._after_append)
+        self._after_append = []
         self._run(steps)
 
     def send_at_end(self, step: Step) -> None:
@@ -144,9 +145,10 @@ class Turn:
     def flush(self) -> None:
         """Append everything that was gathered, now. Replies still wait for the end of the turn."""
         while self._gathering:
-            partitions, self._gathering = self._gathering, []
             read_clock = self._now_ms  # a local: CPython is slow to call a slot directly
             now_ms = read_clock()
+            partitions = iter(self._gathering)
+            self._gathering = []  # last of these: if there is no memory for one, nothing is lost
             for partition in partitions:
                 try:
                     partition.flush(now_ms)
@@ -172,11 +174,16 @@ class Turn:
 
         `own`: the step that a connection that is alone in this turn would have passed to `send_at_end`.
         """
-        if self._gathering:
-            self.flush()
-        if self._after_append:
-            steps, self._after_append = self._after_append, []
-            self._run(steps)
+        try:
+            if self._gathering:
+                self.flush()
+            if self._after_append:
+                steps = iter(self._after_append)
+                self._after_append = []
+                self._run(steps)
+        except MemoryError:
+            self.has_work = False  # the next work plans the end again, with what is left
+            raise
         self.has_work = self._has_looked_again = self.serves_one = False
         self.was_pipelined, self.is_pipelined = self.is_pipelined, False
         if own is not None:
@@ -185,21 +192,26 @@ class Turn:
             except Exception:  # a bug, logged: the other steps must run
                 _log_bug("a step at the end of a turn failed")
         if self._senders:
-            steps, self._senders = self._senders, []
+            steps = iter(self._senders)
+            self._senders = []
             self._run(steps)
         if self._gathering:
             self.flush()
         self.number += 1
         self.began_ms, self.is_long = None, False
         if self._last:
-            steps, self._last = self._last, []
+            steps = iter(self._last)
+            self._last = []
             self._run(steps)
         if (self._after_append or self._senders) and not self.has_work:
             self._note_work()
 
     @staticmethod
-    def _run(steps: list[Step]) -> None:
-        """Run every step. One that fails is a bug, and must not hold back the replies of the other steps."""
+    def _run(steps: Iterator[Step]) -> None:
+        """Run every step. One that fails is a bug, and must not hold back the replies of the other steps.
+
+        The caller makes the iterator before it forgets the steps, so that none is lost if there is no memory for it.
+        """
         for step in steps:
             try:
                 step()

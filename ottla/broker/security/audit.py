@@ -228,9 +228,7 @@ class Audit:
                 **{key: _cut(value) for key, value in what.items() if value is not None},
             }
         )
-        if not self._is_busy:
-            self._is_busy = True
-            self._timers.at(self._clock.monotonic_ms() + FLUSH_MS, self._flush)
+        self._plan()
 
     def close(self) -> None:
         """Write the waiting events, and nothing from now on. Blocks."""
@@ -261,6 +259,11 @@ class Audit:
     def _take(self) -> list[Event]:
         return [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
 
+    def _plan(self) -> None:
+        if self._waiting and not self._is_busy:
+            self._timers.surely_at(self._clock.monotonic_ms() + FLUSH_MS, self._flush)
+            self._is_busy = True
+
     def _flush(self) -> None:
         if self._is_closed:
             return
@@ -276,12 +279,14 @@ class Audit:
                 self.written += len(events)
             else:
                 self._failed(events, error)
-            if self._waiting:
-                self._timers.at(self._clock.monotonic_ms() + FLUSH_MS, self._flush)
-            else:
-                self._is_busy = False
+            self._is_busy = False
+            self._plan()
 
-        self._workers.run(lambda: self._sink.prepare(events), prepared)
+        try:
+            self._workers.run(lambda: self._sink.prepare(events), prepared)
+        except MemoryError:  # the timer runs again
+            self._waiting.extendleft(reversed(events))
+            raise
 
     def _failed(self, events: Sequence[Event], error: BaseException) -> None:
         self.dropped += len(events)

@@ -329,14 +329,15 @@ class ShareCoordinator:
         if self._is_closed or self._prune_timer is not None or not self.shards.is_adopted:
             return
         interval_ms = self._services.config.share_coordinator_state_topic_prune_interval_ms
-        self._prune_timer = self._services.timers.at(self._services.clock.monotonic_ms() + interval_ms, self._prune)
+        at_ms = self._services.clock.monotonic_ms() + interval_ms
+        self._prune_timer = self._services.timers.surely_at(at_ms, self._prune)
 
     def _prune(self) -> None:
-        self._prune_timer = None
         for share_partition in self.used:
             self.used.forget_if_idle(share_partition)
         for shard in self.shards.active():
             shard.prune(partial(self._remove_before, shard))
+        self._prune_timer = None
         self._plan_prune()
 
     def _remove_before(self, shard: ShareStateShard, offset: int) -> None:

@@ -146,7 +146,8 @@ class DeadLetterQueue:
         while self._next and self._running < SHARE_PARTITIONS_AT_A_TIME and not self._is_closed:
             one = self._next.popleft()
             self._running += 1
-            one.timer = self._services.timers.at(self._services.clock.monotonic_ms(), partial(self._step, one))
+            now_ms = self._services.clock.monotonic_ms()
+            one.timer = self._services.timers.surely_at(now_ms, partial(self._step, one))
 
     def _yield(self, one: _Letters) -> None:
         """Let others have their turn."""

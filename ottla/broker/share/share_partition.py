@@ -87,6 +87,8 @@ class SharePartition:
         self._is_watching = False
         self._is_planned = False
         self._timer: Timer | None = None
+        self._timer_ms = NEVER_MS
+        """The deadline for which `_timer` was planned; NEVER_MS once that has passed."""
         self.records.begin_at(partition.log_start_offset)
 
     @property
@@ -267,7 +269,7 @@ class SharePartition:
             self._bury(letters)
 
     def _time_out(self) -> None:
-        self._timer = None
+        self._timer_ms = NEVER_MS
         if not self.is_closed and not self.shard.is_dead:
             self.records.has_dead_letters = self.settings.has_dead_letters
             changes = self.records.time_out(self._services.clock.monotonic_ms(), self.settings.most_deliveries)
@@ -276,13 +278,13 @@ class SharePartition:
 
     def _plan_time_out(self) -> None:
         deadline_ms, timer = self.records.next_deadline_ms, self._timer
+        if timer is not None and self._timer_ms == deadline_ms < NEVER_MS:
+            return
+        is_ever = deadline_ms < NEVER_MS
+        self._timer = self._services.timers.surely_at(deadline_ms, self._time_out) if is_ever else None
+        self._timer_ms = deadline_ms
         if timer is not None:
-            if timer.deadline_ms == deadline_ms:
-                return
-            timer.cancel()
-            self._timer = None
-        if deadline_ms < NEVER_MS:
-            self._timer = self._services.timers.at(deadline_ms, self._time_out)
+            timer.cancel()  # after the next is planned: if there is no memory for it, this one runs again
 
     # --- members that wait -----------------------------------------------------------------------------------------
 

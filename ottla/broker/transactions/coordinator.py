@@ -198,11 +198,12 @@ class TransactionCoordinator:
         if self._expiry_timer is None and not self._is_closed:
             delay_ms = self.settings.expiry_interval_ms if delay_ms is None else delay_ms
             at_ms = self._services.clock.monotonic_ms() + delay_ms
-            self._expiry_timer = self._services.timers.at(at_ms, self._expire)
+            self._expiry_timer = self._services.timers.surely_at(at_ms, self._expire)
 
     def _expire(self) -> None:
+        has_more = self._runtime.expire_some()
         self._expiry_timer = None
-        self._plan_expiry(0 if self._runtime.expire_some() else None)
+        self._plan_expiry(0 if has_more else None)
 
     # --- figures -----------------------------------------------------------------------------------------------------
 

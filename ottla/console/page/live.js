@@ -1,6 +1,7 @@
-// The live tail: records as they are written, the newest at the top. While it is paused, records wait to be shown.
+// The live tail: records as they are written, the newest at the top. While it is paused, records wait to be shown. If it
+// ends, it begins again by itself, unless the next one would be refused, too.
 import { lines, name } from "/api.js";
-import { field, h } from "/dom.js";
+import { error, field, h } from "/dom.js";
 import { count, plural } from "/format.js";
 import { recordRow, recordTable } from "/record_table.js";
 import { partitionToRead } from "/records.js";
@@ -14,7 +15,7 @@ export async function liveTab(topic, query) {
   const { node, body } = recordTable();
   const summary = h("p", { class: "muted", role: "status" }, "Connecting …");
   const pause = h("button", { type: "button", class: "main", "aria-pressed": "false", onclick: () => { isPaused = !isPaused; draw([]); } }, "Pause");
-  let isPaused = false, waiting = [], seen = 0, skipped = 0, ending = null, isClosed = false;
+  let isPaused = false, waiting = [], seen = 0, skipped = 0, ending = null, isClosed = false, isRefused = false;
 
   function draw(records) {
     waiting = [...records].reverse().concat(waiting).slice(0, MOST_ROWS);
@@ -27,12 +28,15 @@ export async function liveTab(topic, query) {
     }
     pause.textContent = isPaused ? (waiting.length ? `Resume (${count(waiting.length)} new)` : "Resume") : "Pause";
     pause.setAttribute("aria-pressed", String(isPaused));
+    if (isRefused) return;
     const left = skipped ? ` · ${count(skipped)} left out, they came faster than the page shows them` : "";
     summary.textContent = `${isPaused ? "Paused" : "Waiting for records"} · ${plural(seen, "record")} since this page was opened${left}`;
   }
 
   async function follow() {
     ending?.abort();
+    isRefused = false;
+    summary.textContent = "Connecting …";
     const mine = (ending = new AbortController());
     const wanted = new URLSearchParams();
     if (partition.value()) wanted.set("partition", partition.value());
@@ -42,14 +46,19 @@ export async function liveTab(topic, query) {
       let problem = "the console has ended";
       try {
         await lines(`topics/${name(topic.name)}/tail?${wanted}`, mine.signal, (line) => {
-          if (line.error) { problem = line.error; return; }
+          if (line.error) { problem = line.error; isRefused = line.final; return; }
           skipped += line.skipped;
           draw(line.records);
         });
       } catch (failure) {
         problem = failure.message;
+        if (ending === mine) isRefused = failure.status >= 400 && failure.status < 500;
       }
       if (isClosed || ending !== mine) return;
+      if (isRefused) {
+        summary.replaceChildren(error(`${problem} – the live tail has ended; Apply begins it again`));
+        return;
+      }
       summary.textContent = `${problem} – trying again`;
       await new Promise((resume) => setTimeout(resume, AGAIN_MS));
     }

@@ -46,7 +46,7 @@ async function show() {
     next = await viewOf(parts)(parts, query);
     isFailed = false;
   } catch (problem) {
-    isFailed = problem.status !== 404;
+    isFailed = ![400, 403, 404].includes(problem.status);  // those are refused again, too
     next = { title: "Ottla console", node: problem.status === 401 ? tokenForm(problem.message) : error(problem.message) };
   }
   if (mine !== turn) { next.close?.(); return; }

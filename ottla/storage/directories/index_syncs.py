@@ -62,7 +62,7 @@ class IndexSyncs:
         """Forget logs that are not among these: some were deleted during the sync of their index files, which was noted
         afterwards. Called by the thread that calls `run`.
         """
-        for one, synced in list(self._synced.items()):
+        for one, synced in self._synced.copy().items():  # other threads change it (`log_checkpoints.py`)
             if logs.get(one) is not synced.log:
                 self._synced.pop(one, None)
 

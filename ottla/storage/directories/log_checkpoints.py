@@ -11,7 +11,9 @@
 A clean stop writes all but the last once more. `directory_checkpoints.py` has the files themselves, and drops the rows
 that must not survive a change of a partition's bytes.
 
-All methods that write wait for the disk and may run in any thread.
+All methods that write wait for the disk and may run in any thread. Meanwhile the broker's thread creates and deletes
+logs, so they iterate over a `copy()` of the logs. `list(logs.items())` is not enough: it makes a tuple for each log,
+and in Python 3.11 any of them may begin a garbage collection, whose callbacks let the other thread run.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class LogCheckpoints:
     def __init__(
         self,
         directories: Sequence[LogDirectory],
-        logs: Mapping[TopicPartition, Log],
+        logs: dict[TopicPartition, Log],
         directory_by_log: Mapping[TopicPartition, LogDirectory],
     ) -> None:
         self._directories = directories
@@ -118,9 +120,10 @@ class LogCheckpoints:
     def sync_indexes(self) -> None:
         """Sync the index files of the active segments that have grown most, and write up to where they are on disk."""
         for directory in self._not_offline():
-            logs = [(one, log) for one, log in list(self._logs.items()) if self._directory_by_log.get(one) is directory]
+            logs = self._logs.copy().items()
+            its_logs = [(one, log) for one, log in logs if self._directory_by_log.get(one) is directory]
             try:
-                self._index_syncs.run(logs)
+                self._index_syncs.run(its_logs)
             except (OSError, ValueError) as error:
                 if isinstance(error, NotOpened):
                     logger.debug("%s: index files are synced another time: %s", directory.path, error)
@@ -269,7 +272,7 @@ class LogCheckpoints:
                 for one, offset in directory.checkpoints.rows[name].items()
                 if not directory.is_loaded or one in self._failed
             }
-            for one, log in list(self._logs.items()):
+            for one, log in self._logs.copy().items():
                 # In this order: if the directory is the one of a log that was opened later, then so is the log.
                 if self._directory_by_log.get(one) is directory and self._logs.get(one) is log:
                     rows.pop(one, None)

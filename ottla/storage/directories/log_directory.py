@@ -74,6 +74,8 @@ class LogDirectory(DirectoryStatus):
         self._keeps_redo_log = keeps_redo_log
         self.id: UUID | None = None
         self.was_clean = False
+        self.left_as = ""
+        """How its last owner left it, in words for people; empty if that could not be read."""
         self.is_ours = False
         """Whether it has an `ottla.format`: an Ottla has opened all of its logs once, and keeps their files in order.
         """
@@ -173,6 +175,14 @@ class LogDirectory(DirectoryStatus):
         self.clean_broker_epoch = -1 if clean_epoch is None else clean_epoch
         if properties is not None:
             self.id = properties.directory_id
+        if properties is None:
+            self.left_as = "new"
+        elif self.was_clean:
+            self.left_as = "stopped cleanly before"
+        elif self.is_ours:
+            self.left_as = "not stopped cleanly before"
+        else:
+            self.left_as = "formatted and not used yet, or not stopped cleanly by Apache Kafka"
         return properties
 
     def begin(self, cluster_id: str, node_id: int, found: MetaProperties | None) -> None:

@@ -157,13 +157,19 @@ class RedoLog:
         """
         health = self._health
         staged, health.redo_parts = health.redo_parts, []
-        parts = None
+        parts, position = None, self._position
         if self.file is not None and not self.is_due and logs:
             try:
                 parts = self._write(logs, staged)
             except OSError as error:
                 # Mostly a full disk. The syncs of the logs' own files report their own errors.
                 logger.debug("%s is not written: %s", self._path, error)
+            except MemoryError:
+                for log in logs:  # some may stage already what follows a part that is not counted
+                    log.unsynced.is_staged = False
+                if self._position != position:
+                    # The record is there, and its logs may not be among the known ones: a checkpoint voids it.
+                    self.is_due = True
         if parts is None:
             self.take_back(staged)
             health.redo_room_bytes = 0  # the next rounds are probably like this one
@@ -224,6 +230,7 @@ class RedoLog:
         record_bytes = HEAD_BYTES + len(body)
         end = self._position + record_bytes
         head = head_of(self._generation, self._sequence, body)
+        next_sequence = self._sequence + 1  # now: after the write there may be no memory for a number
         if end <= self._size_bytes:
             # `write_all` would continue after a short write. Here the logs' own files are synced instead.
             if self.file.pwritev((head, body), self._position) != record_bytes:
@@ -232,7 +239,7 @@ class RedoLog:
             size_bytes = -(-end // GROWTH_BYTES) * GROWTH_BYTES
             write_all(self.file, (head, body, bytes(size_bytes - end)), self._position)
             self._size_bytes = size_bytes
-        self._sequence += 1
+        self._sequence = next_sequence
         self._position = end
 
     @staticmethod

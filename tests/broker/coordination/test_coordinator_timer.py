@@ -15,8 +15,9 @@ class Table:
 
     def __init__(self) -> None:
         self.clock, self.timers = ManualClock(monotonic_ms=0), Timers()
+        self.shortages: list[str] = []
         self.time = ListeningTime(self.clock.monotonic_ms)
-        self.timer = CoordinatorTimer(self.timers, self.time, self._on_due)
+        self.timer = CoordinatorTimer(self.timers, self.time, self._on_due, lambda: self.shortages.append("no memory"))
         self.ran: list[str] = []
 
     def run(self, ms: int) -> None:
@@ -27,6 +28,8 @@ class Table:
         self.ran.append(key)
         if key == "buggy":
             raise ZeroDivisionError
+        if key == "large":
+            raise MemoryError
         self.timer.plan(key, None)
 
 
@@ -93,3 +96,10 @@ def test_an_earlier_deadline_comes_first_after_time_that_did_not_count() -> None
     table.timer.plan("early", 100)
     table.run(100)
     assert table.ran == ["early"]
+
+
+def test_a_shortage_of_memory_is_reported_since_keys_may_be_lost() -> None:
+    table = Table()
+    table.timer.plan("large", 10)
+    table.run(20)
+    assert (table.ran, len(table.shortages)) == (["large"], 1)

@@ -21,13 +21,19 @@ from kit.settings import TOPIC as TOPIC_RESOURCE
 from kit.simulated_files import CrashPoint, SimulatedFiles
 from kit.topics import create, delete
 
+from ottla.broker.coordination import shard_log
+from ottla.broker.coordination.deadlines import Deadlines
+from ottla.broker.coordination.loader import CoordinatorLoader
+from ottla.broker.coordination.replay import LogReplay
 from ottla.broker.coordination.runtime import LOAD_AT_START_BYTES, CoordinatorRuntime
 from ottla.broker.coordination.shard_map import RELOAD_INTERVAL_MS
 from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.runtime.pending import Pending
+from ottla.broker.runtime.timers import AGAIN_MS
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import decode_batch, encode_batch, iter_batches
+from ottla.protocol.records.builder import BatchBuilder
 from ottla.protocol.records.record import Record
 from ottla.storage.log.append import AppendEntry
 
@@ -131,6 +137,18 @@ def life() -> Life:
     life = Life().start()
     assert life.total(life.add("warm")) == 1
     return life
+
+
+def failing_once(call: Callable[..., object]) -> Callable[..., object]:
+    """The call, after one for which there is no memory."""
+    errors = [MemoryError()]
+
+    def fails_first(*arguments: object, **keys: object) -> object:
+        if errors:
+            raise errors.pop()
+        return call(*arguments, **keys)
+
+    return fails_first
 
 
 # What a reply waits for ----------------------------------------------------------------------------------------------
@@ -400,6 +418,32 @@ def test_a_deleted_topic_takes_its_counters_along_and_is_created_again(life: Lif
     assert life.restarted().value("warm") == 9
 
 
+def test_records_for_which_there_was_no_memory_are_refused_and_the_counters_are_back(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life.total(life.add("a", 2))
+    waiting = life.add("a", 3)
+    with monkeypatch.context() as short:
+        short.setattr(shard_log, "BatchBuilder", failing_once(BatchBuilder))
+        assert life.code(waiting) is ErrorCode.NOT_COORDINATOR
+    life.pass_ms(5 * RELOAD_INTERVAL_MS)
+    assert life.value("a") == 2
+    assert life.total(life.add("a", 4)) == 6
+
+
+def test_records_whose_sync_could_not_be_requested_for_want_of_memory_are_synced_by_the_load(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load waits until they are durable, and nothing is appended meanwhile."""
+    syncer = life.node.services.syncer
+    waiting = life.add("a", 3)
+    with monkeypatch.context() as short:
+        short.setattr(syncer, "request", failing_once(syncer.request))
+        assert life.code(waiting) is ErrorCode.NOT_COORDINATOR
+    life.pass_ms(5 * RELOAD_INTERVAL_MS)
+    assert life.value("a") == 3
+
+
 # Time ----------------------------------------------------------------------------------------------------------------
 
 
@@ -421,6 +465,47 @@ def test_a_deadline_goes_on_over_a_restart_and_a_reload(life: Life) -> None:
     assert life.value("warm") == 1
     life.pass_ms(TTL_MS // 4)
     assert life.value("warm") == 0
+
+
+@pytest.mark.parametrize("place", [(CounterShard, "finish"), (Deadlines, "take_due")])
+def test_a_deadline_for_which_there_was_no_memory_passes_after_a_load(
+    life: Life, monkeypatch: pytest.MonkeyPatch, place: tuple[type, str]
+) -> None:
+    """The deadline is taken by then, and the state may be torn: a member that has died would never be removed."""
+    monkeypatch.setattr(*place, failing_once(getattr(*place)))
+    shard = life.counters.shards.ready("warm")
+    life.pass_ms(TTL_MS + 500)
+    assert shard.is_dead
+    life.pass_ms(5 * RELOAD_INTERVAL_MS)
+    assert life.value("warm") == 0
+    assert life.crashed().value("warm") == 0
+
+
+@pytest.mark.parametrize("step", ["read", "feed", "step"])
+def test_a_load_for_which_there_was_no_memory_is_begun_again(
+    life: Life, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    log = partition_of(life.node, TOPIC).log
+    while log.size_bytes < 3 * LOAD_AT_START_BYTES:
+        for number in range(100):
+            life.add(f"{number:01000}")
+        life.node.settle()
+    life.counters.close()
+    life.node.stop()
+    again = Life(life.files, life.clock).start(settle=False)
+    monkeypatch.setattr(LogReplay, step, failing_once(getattr(LogReplay, step)))
+    again.pass_ms(20 * RELOAD_INTERVAL_MS)
+    assert again.value("warm") == 1
+    assert "counters cannot be loaded: no memory was left" in caplog.text
+
+
+def test_a_reload_for_which_there_is_no_memory_is_tried_again(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    life.counters.shards.ready("warm").die(OSError("a test"))
+    monkeypatch.setattr(CoordinatorLoader, "start", failing_once(CoordinatorLoader.start))
+    with pytest.raises(MemoryError):
+        life.pass_ms(RELOAD_INTERVAL_MS + 500)
+    life.pass_ms(4 * AGAIN_MS)
+    assert life.value("warm") == 1
 
 
 # Work on another topic -----------------------------------------------------------------------------------------------

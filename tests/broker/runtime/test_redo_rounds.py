@@ -19,11 +19,13 @@ from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
+from ottla.broker.runtime import redo_syncs
 from ottla.broker.runtime.directory_queue import DirectoryQueue
 from ottla.broker.runtime.disk import POSTPONED_MS
 from ottla.broker.runtime.queued_syncer import QueuedSyncer
 from ottla.broker.runtime.redo_round import RedoRound
 from ottla.broker.runtime.sync_threads import ThreadedSyncer
+from ottla.broker.runtime.turn import Turn
 from ottla.broker.telemetry.exposition import Exposition
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api.fetch import FetchResponse
@@ -455,6 +457,41 @@ def test_a_want_of_descriptors_lets_who_waits_be_served_later(broker: Broker) ->
     broker.node.settle()
     assert broker.answers() == [0, 0]
     assert broker.ends_after(broker.files.crash(random.Random(1))) == [2, 2, 1, 1]
+
+
+@pytest.mark.parametrize("place", [(redo_syncs, "RedoRound"), (redo_log_module, "head_of")])
+def test_a_want_of_memory_lets_who_waits_be_served_later_and_loses_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, place: tuple[object, str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    broker.produced(range(PARTITIONS))
+    with monkeypatch.context() as short:
+        short.setattr(*place, fail)
+        broker.produce(range(PARTITIONS))
+        broker.node.settle()
+    broker.pass_time(POSTPONED_MS)
+    broker.node.settle()
+    assert broker.answers() == [0] * PARTITIONS
+    assert broker.produced(range(PARTITIONS)) == [0] * PARTITIONS
+    for seed in range(10):
+        assert broker.ends_after(broker.files.crash(random.Random(seed))) == [4] * PARTITIONS
+
+
+def test_a_round_that_could_not_be_planned_for_want_of_memory_is_planned_by_the_next_request(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No round of the directory would ever begin again."""
+
+    def fail(_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as short:
+        short.setattr(Turn, "after_append", lambda turn, step: fail(step))
+        broker.produce(range(1))
+    assert broker.produced(range(PARTITIONS)) == [0] * PARTITIONS
+    assert broker.log(0).synced_offset == broker.log(0).log_end_offset == 3
 
 
 def test_a_checkpoint_that_lacks_a_descriptor_is_made_later_and_leaves_the_redo_log_until_then(broker: Broker) -> None:

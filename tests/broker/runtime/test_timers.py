@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.runtime.timers import Timer, Timers
+from ottla.broker.runtime.timers import AGAIN_MS, Timer, Timers
 
 
 def test_callbacks_run_in_the_order_of_their_deadlines() -> None:
@@ -91,3 +91,60 @@ def test_a_callback_that_raises_takes_no_other_with_it() -> None:
         timers.run_due(5)
     assert timers.run_due(5) == 2
     assert ran == ["added meanwhile", "behind it"]
+
+
+def test_a_callback_that_must_not_be_lost_is_called_again_after_a_shortage_of_memory() -> None:
+    timers = Timers()
+    errors: list[Exception] = [MemoryError(), MemoryError()]
+    ran: list[str] = []
+
+    def expire() -> None:
+        ran.append("expire")
+        if errors:
+            raise errors.pop()
+
+    timers.surely_at(10, expire)
+    timers.at(10, lambda: ran.append("other"))
+    with pytest.raises(MemoryError):
+        timers.run_due(10)
+    timers.run_due(10)
+    assert ran == ["expire", "other"]
+    assert timers.next_deadline_ms() == 10 + AGAIN_MS
+    with pytest.raises(MemoryError):
+        timers.run_due(20 + AGAIN_MS)
+    assert timers.run_due(20 + 2 * AGAIN_MS) == 1
+    assert ran == ["expire", "other", "expire", "expire"]
+    assert (len(timers), timers.next_deadline_ms()) == (0, None)
+
+
+def test_a_bug_in_such_a_callback_is_raised_once() -> None:
+    timers = Timers()
+    timers.surely_at(10, lambda: 1 // 0)  # type: ignore[arg-type, return-value]  # it returns nothing
+    with pytest.raises(ZeroDivisionError):
+        timers.run_due(10)
+    assert timers.run_due(10 * AGAIN_MS) == 0
+    assert len(timers) == 0
+
+
+def test_such_a_callback_may_cancel_its_timer_and_plan_the_next() -> None:
+    timers = Timers()
+    ran: list[str] = []
+
+    def expire() -> None:
+        ran.append("expire")
+        timer.cancel()
+        if len(ran) < 3:
+            timers.surely_at(10, expire)
+
+    timer = timers.surely_at(10, expire)
+    for _ in range(3):
+        assert timers.run_due(10) == 1
+    assert ran == ["expire"] * 3
+    assert (timers.run_due(10 * AGAIN_MS), len(timers)) == (0, 0)
+
+
+def test_a_cancelled_one_of_them_never_runs() -> None:
+    timers = Timers()
+    timers.surely_at(10, lambda: pytest.fail("it was cancelled")).cancel()
+    assert timers.run_due(10) == 0
+    assert len(timers) == 0

@@ -558,3 +558,29 @@ def test_a_turn_ends_though_there_is_no_memory_to_log_that_one_of_its_steps_fail
     turn.end(fail)
     assert ran == 3 * ["behind it"]
     assert not turn.has_work
+
+
+def test_an_end_of_a_turn_for_which_there_is_no_memory_is_made_by_the_next_work() -> None:
+    """Else no turn would ever end again, or what was gathered would be lost without an answer."""
+    errors, ran, ends = [MemoryError()], [], []
+
+    def now_ms() -> int:
+        if errors:
+            raise errors.pop()
+        return 7
+
+    class Gathered:
+        def flush(self, now_ms: int) -> None:
+            ran.append(f"flush at {now_ms}")
+
+    turn = Turn(now_ms)
+    turn.on_work = lambda: ends.append("planned")
+    turn.note_gathering(Gathered())
+    turn.after_append(lambda: ran.append("after the append"))
+    with pytest.raises(MemoryError):
+        turn.end()
+    assert (ran, ends) == ([], ["planned"])
+    turn.send_at_end(lambda: ran.append("send"))
+    assert ends == ["planned"] * 2
+    turn.end()
+    assert ran == ["flush at 7", "after the append", "send"]

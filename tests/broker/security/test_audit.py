@@ -20,6 +20,7 @@ from ottla.broker.http.operations import operations_of
 from ottla.broker.node import Node
 from ottla.broker.peer import Peer
 from ottla.broker.principal import Principal
+from ottla.broker.runtime.timers import AGAIN_MS
 from ottla.broker.security.audit import FLUSH_MS, MAX_WAITING, MOST_CHARACTERS
 from ottla.config.broker import BrokerConfig
 from ottla.config.errors import ConfigError
@@ -243,6 +244,28 @@ def test_a_disk_that_takes_nothing_loses_events_and_says_so(tmp_path: Path, capl
     audit.note("test", "kept", Peer())
     flush(node, clock)
     assert [line["event"] for line in lines(tmp_path / "missing" / "audit.log")] == ["dropped", "test"]
+
+
+def test_events_for_which_there_was_no_memory_are_written_a_second_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each event waits for the flush before it: one that is lost would end the audit log until the next start."""
+    node, clock = audited(path)
+    make_topic(node, "orders")
+    run, errors = node.services.workers.run, [MemoryError()]
+
+    def fails_first(*arguments: Any) -> None:
+        if errors:
+            raise errors.pop()
+        run(*arguments)
+
+    Exchange(node).ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1_000), 5)
+    monkeypatch.setattr(node.services.workers, "run", fails_first)
+    with pytest.raises(MemoryError):
+        flush(node, clock)
+    assert lines(path) == []
+    pass_time(node, clock, AGAIN_MS + FLUSH_MS)
+    assert [line["api"] for line in lines(path)] == ["DeleteTopics"]
 
 
 def _acl(name: str, pattern: PatternType, host: str, permission: PermissionType) -> CreateAclsRequest.AclCreation:

@@ -12,7 +12,9 @@ from kit.topics import delete
 from kit.workers import HeldWorkers
 
 from ottla.broker.partitions.partition import Partition
+from ottla.broker.runtime.timers import AGAIN_MS
 from ottla.broker.share.delayed_share_fetch import DelayedShareFetch
+from ottla.broker.share.in_flight import InFlightRecords
 from ottla.protocol.api.share_fetch import AcknowledgeType
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.segment.slice import LogSlice
@@ -122,6 +124,28 @@ def test_a_lock_that_was_made_shorter_ends_before_an_older_one(broker: ShareNode
     assert Reader(broker, "c").take() == [(1, 1, 2)]
     broker.pass_ms(LOCK_MS)
     assert other.take()[0] == (0, 0, 2)
+
+
+def test_a_lock_whose_end_found_no_memory_ends_a_second_later(
+    broker: ShareNode, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No member gets the records otherwise until another one changes something."""
+    broker.produce(1)
+    assert reader.take() == [(0, 0, 1)]
+    time_out, errors = InFlightRecords.time_out, [MemoryError()]
+
+    def fails_first(records: InFlightRecords, now_ms: float, most_deliveries: int) -> Any:
+        if errors:
+            raise errors.pop()
+        return time_out(records, now_ms, most_deliveries)
+
+    monkeypatch.setattr(InFlightRecords, "time_out", fails_first)
+    with pytest.raises(MemoryError):
+        broker.pass_ms(LOCK_MS + 500)
+    waiting = Reader(broker, "b").begin_wait(10 * AGAIN_MS)
+    assert not waiting.done
+    broker.pass_ms(2 * AGAIN_MS)
+    assert waiting.done
 
 
 def test_records_that_come_together_go_to_all_who_wait(broker: ShareNode) -> None:

@@ -41,6 +41,31 @@ def test_checkpoints_say_what_the_logs_say(world: World) -> None:
     assert world.files.synced_state()["/one/log-start-offset-checkpoint"] == b"0\n1\norders 0 2\n"
 
 
+def test_checkpoints_are_written_while_another_thread_creates_topics(world: World) -> None:
+    """The broker's collector has a callback, in which a worker that makes objects may give the thread away."""
+    manager = world.manager()
+    manager.open_logs([])
+    world.append(world.create(manager), 3)
+    created: list[Log] = []
+
+    def create(phase: str, _: object) -> None:
+        if phase == "start" and len(created) < 200:
+            created.append(world.create(manager, 1 + len(created)))
+
+    before = gc.get_threshold()
+    gc.callbacks.append(create)
+    gc.set_threshold(1)
+    try:
+        manager.checkpoints.sync_indexes()
+        manager.checkpoints.write_recovery_points()
+        assert manager.checkpoints.write_log_start_offsets_of([TopicPartition("orders", 0)]) == set()
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(create)
+    assert created
+    assert read_offsets(world.files, ONE / "recovery-point-offset-checkpoint")[TopicPartition("orders", 0)] == 3
+
+
 def test_what_one_start_recovered_is_not_recovered_again_by_the_next(world: World) -> None:
     """A broker that is killed again before its chores came: of 10,000 segments that took 38 s each time."""
     manager = world.manager()

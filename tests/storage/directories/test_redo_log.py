@@ -100,6 +100,50 @@ def test_one_log_is_read_and_what_the_others_have_staged_is_taken_from_memory(re
     require_last_round(redo, 3)
 
 
+@pytest.mark.parametrize("place", ["head_of", "write_all", "pack_entry"])
+def test_what_was_staged_when_there_was_no_memory_is_in_the_next_round(
+    redo: RedoWorld, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Without it the next round would have only the later bytes of each log, and acknowledge all."""
+    redo.append_to(redo.logs)
+    redo.round(redo.logs)
+    redo.append_to(redo.logs)
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as short:
+        if place == "write_all":  # the write itself
+            short.setattr(type(redo.redo_log.file), "pwritev", fail)
+        else:
+            short.setattr(redo_log_module, place, fail)
+        assert redo.redo_log.write(redo.logs) is None
+    assert not redo.redo_log.is_due
+    redo.append_to(redo.logs)
+    redo.round(redo.logs)
+    require_last_round(redo, 2)
+
+
+def test_a_record_after_which_there_was_no_memory_is_voided_by_a_checkpoint(
+    redo: RedoWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its logs may not be known: a log that is rewritten later must not get these bytes back at a start."""
+    redo.append_to(redo.logs)
+
+    def fail(_: Log) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as short:
+        short.setattr(Log, "begin_staging", fail)
+        assert redo.redo_log.write(redo.logs) is None
+    assert redo.redo_log.is_due
+    redo.checkpoint()
+    assert redo.entries == []
+    redo.append_to(redo.logs)
+    redo.round(redo.logs)
+    require_last_round(redo, 1)
+
+
 def require_last_round(redo: RedoWorld, batches: int) -> None:
     """The last record has the end of each log, of this number of batches or more, and all of it is synced."""
     for log in redo.logs:
