@@ -220,7 +220,13 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
                     return
             self.take_turn(start, nbytes, is_clear=self._is_clear)
             return
-        kept = self.run_piece(nbytes)
+        try:
+            kept = self.run_piece(nbytes)
+        except BaseException:
+            # There was no memory, perhaps. A batch that was gathered before that refers to the piece, also if the end
+            # of the turn could not be planned: the next read must not overwrite it.
+            shared.buffers.keep_arena(nbytes)
+            raise
         if turn.has_work:  # a request that only waits keeps nothing of what was received
             shared.buffers.keep_arena(kept)
 
