@@ -213,6 +213,17 @@ class PartitionAppend:
             waiter.run_appended(results[first : first + count], self)
             first += count
 
+    def give_up(self) -> None:
+        """Refuse the batches that `flush` could not take: their buffers are used again after this turn."""
+        self.gathered.clear()
+        self._gathered_bytes, self.newest_waiter = 0, None
+        try:
+            waiters = self._waiters[:]
+        finally:
+            self._waiters.clear()
+        for count, waiter in waiters:
+            waiter.run_appended(Appended.not_stored([AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR)] * count), self)
+
     def has_nothing_before(self) -> bool:
         """Whether a batch may be appended now: nothing is gathered, no quota is charged, and it is not closed."""
         return not self.gathered and self._shares is None and self._closed_error is None

@@ -40,6 +40,9 @@ class Gathering(Protocol):
     def flush(self, now_ms: int) -> None:
         """Append them."""
 
+    def give_up(self) -> None:
+        """Refuse those that `flush` has left because it has failed. Does nothing if there are none."""
+
 
 class Woken(Protocol):
     """The only Fetch that waits for what is appended."""
@@ -151,8 +154,10 @@ class Turn:
                 try:
                     partition.flush(now_ms)
                 except Exception:  # a bug, logged: the other partitions must be written
-                    # Batches that stay would refer to buffers that are used again, and the turn would never end.
                     _log_bug("the flush of a partition failed")
+                    # Batches that stay would refer to buffers that are used again, and no later turn would append any.
+                    with suppress(MemoryError):
+                        partition.give_up()
 
     def poll_done(self) -> None:
         """Every ready socket has been read: end the turn, or poll the sockets once more first."""

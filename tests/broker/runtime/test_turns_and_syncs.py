@@ -14,6 +14,7 @@ from kit.nodes import DATA, partition_of, start_node
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.net.connection import Connection
 from ottla.broker.node import Node
+from ottla.broker.partitions.appending import PartitionAppend
 from ottla.broker.runtime import turn as turn_module
 from ottla.broker.runtime.disk import POSTPONED_MS
 from ottla.broker.runtime.queued_syncer import QueuedSyncer
@@ -473,6 +474,24 @@ def test_a_bug_in_one_partitions_answers_keeps_no_other_batch_beyond_the_turn() 
     assert sound.log.log_end_offset == 1
     node.settle()
     assert first(client.reply()).error_code == ErrorCode.NONE
+
+
+def test_batches_for_whose_append_there_is_no_memory_are_refused_and_the_next_turn_appends(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept, they would be appended later from a buffer with other bytes, and no turn would append to the partition."""
+    client = Exchange(node)
+    client.send(produce_request("t", batch()), 9)
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(PartitionAppend, "flush", no_memory)
+        client.end_turn()
+    assert first(client.reply()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert not partition_of(node, "t").gathered
+    assert first(client.ask(produce_request("t", batch()), 9)).base_offset == 0
 
 
 @pytest.mark.parametrize("where", ["beginning", "running"])
