@@ -147,9 +147,9 @@ class Turn:
     def flush(self) -> None:
         """Append everything that was gathered, now. Replies still wait for the end of the turn."""
         while self._gathering:
-            partitions, self._gathering = self._gathering, []
             read_clock = self._now_ms  # a local: CPython is slow to call a slot directly
-            now_ms = read_clock()
+            now_ms = read_clock()  # first, since an error must leave the partitions in the list
+            partitions, self._gathering = self._gathering, []
             for partition in partitions:
                 try:
                     partition.flush(now_ms)
@@ -171,6 +171,12 @@ class Turn:
                 self.end()
         else:
             self.end()
+
+    def plan_again(self) -> None:
+        """Plan the end of the turn, whether or not it is planned: there was no memory to end it, perhaps."""
+        if (self.has_work or self._gathering) and self.on_work is not None:
+            self.has_work = True
+            self.on_work()
 
     def end(self, own: Step | None = None) -> None:
         """Append, request syncs, send, return buffers. What a step plans again waits for the next turn's end.
