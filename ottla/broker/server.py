@@ -288,6 +288,7 @@ class Server:
     def _start_timers(self, loop: asyncio.AbstractEventLoop, node: Node) -> None:
         # `poll_done` runs after every socket that is ready now has been read.
         node.services.turn.on_work = functools.partial(loop.call_soon, node.services.turn.poll_done)
+        node.services.memory_reserve.after_shortage.append(node.services.turn.plan_again)
         self._timers = LoopTimers(node.services, loop)
         self._recovery = ShortageRecovery(node.services.memory_reserve, loop)
 

@@ -13,6 +13,7 @@ import struct
 import sys
 import termios
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,8 @@ from ottla.client.unfinished_batches import UnfinishedBatches
 from ottla.client_core.partition_queue import PartitionQueue
 from ottla.client_core.send_queues import SendQueues
 from ottla.protocol.api.produce import ProduceRequest
+from ottla.protocol.api.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.protocol.api.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.protocol.records.batch import parse_header
 
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 2}
@@ -333,7 +336,63 @@ async def test_a_topic_that_was_created_again_gets_the_next_record_by_its_new_id
         await cluster_view(producer).refresh()
         await producer.send_and_wait("t", b"new")
     assert partition.values == [b"new"]
-    assert cluster.seen(ProduceRequest)[-1].topic_data[0].topic_id == cluster.id_of("t")
+    old, new = (request.topic_data[0].topic_id for request in cluster.seen(ProduceRequest))
+    assert old != new == cluster.id_of("t")
+
+
+async def test_a_leader_that_has_moved_gets_the_next_record():
+    """By the metadata: the old leader is not asked again, although its connection is open."""
+    async with FakeCluster(brokers=2) as cluster:
+        (partition,) = cluster.add_topic("t", 0)
+        async with Producer(cluster.bootstrap, linger_ms=0, **QUICK) as producer:
+            await producer.send_and_wait("t", b"0")
+            partition.leader, partition.epoch = 1, 1
+            await cluster_view(producer).refresh()
+            await producer.send_and_wait("t", b"1")
+            await producer.send_and_wait("t", b"2")
+        assert [node for node, request, _ in cluster.requests if isinstance(request, ProduceRequest)] == [0, 1, 1]
+    assert partition.values == [b"0", b"1", b"2"]
+
+
+async def test_records_alone_without_keys_are_spread_over_the_partitions(cluster):
+    partitions = cluster.add_topic("t", 0, 0, 0)
+    async with Producer(cluster.bootstrap, linger_ms=0) as producer:
+        chosen = [(await producer.send_and_wait("t", b"x")).partition for _ in range(RECORDS)]
+    assert all(one != other for one, other in pairwise(chosen))
+    assert sum(len(partition.values) for partition in partitions) == RECORDS
+
+
+async def test_no_record_is_written_while_a_connection_logs_in_again(cluster, monkeypatch):
+    """A broker accepts no other request between SaslHandshake and SaslAuthenticate (KIP-368)."""
+    cluster.handlers[SaslHandshakeRequest] = lambda request, version: SaslHandshakeResponse(mechanisms=["PLAIN"])
+    cluster.handlers[SaslAuthenticateRequest] = lambda request, version: SaslAuthenticateResponse(
+        session_lifetime_ms=20
+    )
+    cluster.add_topic("t")
+    connections = []
+    made = Connection.connection_made
+
+    def record(connection, transport):
+        connections.append([])
+        made(connection, Recording(transport, connections[-1]))
+
+    monkeypatch.setattr(Connection, "connection_made", record)
+    user = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "a",
+        "sasl_password": "b",
+    }
+    async with Producer(cluster.bootstrap, linger_ms=0, **user) as producer:
+        while len(cluster.seen(SaslAuthenticateRequest)) < 30:
+            await producer.send_and_wait("t", b"x")
+    handshake, login, produce = (
+        one.message_key for one in (SaslHandshakeRequest, SaslAuthenticateRequest, ProduceRequest)
+    )
+    for frames in connections:
+        keys = [int.from_bytes(frame[4:6], "big") for frame in frames]
+        assert all(after != produce for key, after in pairwise(keys) if key == handshake), keys
+    assert sum(frame[4:6] == login.to_bytes(2, "big") for frames in connections for frame in frames) >= 30
 
 
 async def test_a_record_that_is_refused_for_good_is_raised_where_it_is_waited_for(cluster):

@@ -261,6 +261,11 @@ class ShardLog:
         self.seal()
         partition.flush(now_ms)
 
+    def give_up(self) -> None:
+        """Unload after a failed `flush` (`turn.Gathering`): the state depends on the records that it has left."""
+        if self._unsealed is not None:
+            self._on_failure(RuntimeError("the records of a turn could not be appended"))
+
     def _gather(
         self,
         write: Write,

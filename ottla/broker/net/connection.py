@@ -220,9 +220,15 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
                     return
             self.take_turn(start, nbytes, is_clear=self._is_clear)
             return
-        kept = self.run_piece(nbytes)
-        if turn.has_work:  # a request that only waits keeps nothing of what was received
-            shared.buffers.keep_arena(kept)
+        try:
+            kept = self.run_piece(nbytes)
+            if turn.has_work:  # a request that only waits keeps nothing of what was received
+                shared.buffers.keep_arena(kept)
+        except BaseException:
+            # There was no memory, perhaps. A batch that was gathered before that refers to the piece, also if the end
+            # of the turn could not be planned: the next read must not overwrite it.
+            shared.buffers.keep_arena(nbytes)
+            raise
 
     def _sync_alone(self, hot_path: FastPath, piece: memoryview, nbytes: int) -> bool:
         """Append and sync the only request of the only client, and answer it, if this thread may do so now."""

@@ -160,17 +160,24 @@ class PartitionAppend:
         if takes != self._takes:
             self.settle()  # one call of the log is for requests of one kind
             self._takes = takes
-        if self.gathered:
-            self.gathered += batches
-        else:
-            self._services.turn.note_gathering(self)
-            self.gathered = batches
-        self._gathered_bytes += size_bytes
-        count = len(batches)
-        if self.newest_waiter is waiter:
-            count += self._waiters.pop()[0]
-        self._waiters.append((count, waiter))
-        self.newest_waiter = waiter
+        gathered, waiters, newest = len(self.gathered), self._waiters, self.newest_waiter
+        gathered_bytes = self._gathered_bytes
+        try:
+            if gathered:
+                self.gathered += batches
+            else:
+                self._services.turn.note_gathering(self)
+                self.gathered = batches
+            self._gathered_bytes = gathered_bytes + size_bytes
+            self.newest_waiter = waiter
+            if newest is waiter:
+                waiters[-1] = (waiters[-1][0] + len(batches), waiter)
+            else:
+                waiters.append((len(batches), waiter))
+        except BaseException:  # no memory: else another waiter would get the results of these batches
+            del self.gathered[gathered:]
+            self._gathered_bytes, self.newest_waiter = gathered_bytes, newest
+            raise
 
     def charge_append(self, payer: AppendPayer, batches: int, size_bytes: int) -> None:
         """Charge the client that has just gathered so much its share of the append's time."""
@@ -212,6 +219,17 @@ class PartitionAppend:
         for count, waiter in waiters:
             waiter.run_appended(results[first : first + count], self)
             first += count
+
+    def give_up(self) -> None:
+        """Refuse the batches that `flush` could not take: their buffers are used again after this turn."""
+        self.gathered.clear()
+        self._gathered_bytes, self.newest_waiter = 0, None
+        try:
+            waiters = self._waiters[:]
+        finally:
+            self._waiters.clear()
+        for count, waiter in waiters:
+            waiter.run_appended(Appended.not_stored([AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR)] * count), self)
 
     def has_nothing_before(self) -> bool:
         """Whether a batch may be appended now: nothing is gathered, no quota is charged, and it is not closed."""

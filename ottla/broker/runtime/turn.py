@@ -40,6 +40,9 @@ class Gathering(Protocol):
     def flush(self, now_ms: int) -> None:
         """Append them."""
 
+    def give_up(self) -> None:
+        """Refuse those that `flush` has left because it has failed. Does nothing if there are none."""
+
 
 class Woken(Protocol):
     """The only Fetch that waits for what is appended."""
@@ -146,15 +149,17 @@ class Turn:
         """Append everything that was gathered, now. Replies still wait for the end of the turn."""
         while self._gathering:
             read_clock = self._now_ms  # a local: CPython is slow to call a slot directly
-            now_ms = read_clock()
+            now_ms = read_clock()  # first, since an error must leave the partitions in the list
             partitions = iter(self._gathering)
-            self._gathering = []  # last of these: if there is no memory for one, nothing is lost
+            self._gathering = []
             for partition in partitions:
                 try:
                     partition.flush(now_ms)
                 except Exception:  # a bug, logged: the other partitions must be written
-                    # Batches that stay would refer to buffers that are used again, and the turn would never end.
                     _log_bug("the flush of a partition failed")
+                    # Batches that stay would refer to buffers that are used again, and no later turn would append any.
+                    with suppress(MemoryError):
+                        partition.give_up()
 
     def poll_done(self) -> None:
         """Every ready socket has been read: end the turn, or poll the sockets once more first."""
@@ -168,6 +173,13 @@ class Turn:
                 self.end()
         else:
             self.end()
+
+    def plan_again(self) -> None:
+        """Plan the end of the turn, whether or not it is planned: there was no memory to end it, perhaps."""
+        is_left = self.has_work or self._gathering or self._after_append or self._senders or self._last
+        if is_left and self.on_work is not None:
+            self.has_work = True
+            self.on_work()
 
     def end(self, own: Step | None = None) -> None:
         """Append, request syncs, send, return buffers. What a step plans again waits for the next turn's end.

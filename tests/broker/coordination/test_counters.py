@@ -26,6 +26,7 @@ from ottla.broker.coordination.deadlines import Deadlines
 from ottla.broker.coordination.loader import CoordinatorLoader
 from ottla.broker.coordination.replay import LogReplay
 from ottla.broker.coordination.runtime import LOAD_AT_START_BYTES, CoordinatorRuntime
+from ottla.broker.coordination.shard_log import ShardLog
 from ottla.broker.coordination.shard_map import RELOAD_INTERVAL_MS
 from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
@@ -372,6 +373,24 @@ def test_a_batch_that_the_log_does_not_take_refuses_all_steps_of_the_turn(life: 
     life.files.heal(full)
     life.pass_ms(30_000)
     assert [life.value(name) for name in ("a", "b", "warm")] == [5, 0, 1]
+
+
+def test_records_for_whose_append_there_is_no_memory_refuse_all_steps_of_the_turn(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept, they would wait for ever, with all that are written after them."""
+    life.total(life.add("a", 5))
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    added = [life.add("a", 6), life.add("b")]
+    with monkeypatch.context() as broken:
+        broken.setattr(ShardLog, "flush", no_memory)
+        assert [life.code(pending) for pending in added] == [ErrorCode.NOT_COORDINATOR] * 2
+    life.pass_ms(30_000)
+    assert [life.value(name) for name in ("a", "b")] == [5, 0]
+    assert life.total(life.add("a", 2)) == 7
 
 
 def test_a_record_that_cannot_be_written_refuses_the_steps_of_the_turn_before_it(life: Life) -> None:

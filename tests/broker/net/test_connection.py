@@ -22,6 +22,7 @@ from ottla.broker.net.buffers import FIRST_BYTES, READ_BYTES
 from ottla.broker.net.connection import READS_ALONE, Connection
 from ottla.broker.net.connections import Connections
 from ottla.broker.net.held_bytes import HeldBytes
+from ottla.broker.net.reply_queue import ReplyQueue
 from ottla.broker.peer import Peer
 from ottla.broker.runtime.answer_memory import AnswerMemory
 from ottla.broker.runtime.in_flight_request import CloseConnection, InFlightRequest
@@ -256,6 +257,24 @@ def test_a_turn_whose_end_could_not_be_planned_is_planned_by_whatever_comes_next
     assert other_transport.written == frame(b"2")
     shell.feed(connection, frame(b"3"))
     assert transport.written.endswith(frame(b"3"))
+
+
+def test_what_a_started_request_has_brought_is_kept_if_there_is_no_memory_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its batch is gathered and refers to it until the end of the turn: no other connection may read into its place."""
+    shell = Shell()
+    one, other = shell.connect()[0], shell.connect()[0]
+
+    def no_memory(*_: object) -> bool:
+        raise MemoryError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ReplyQueue, "add", no_memory)
+        with pytest.raises(MemoryError):
+            feed(one, frame(b"p of one"))
+    feed(other, frame(b"p of another"))
+    assert [bytes(view) for view in shell.echo.views] == [b"p of one", b"p of another"]
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError(12, "Cannot allocate memory")])

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import gc
 import random
+import sys
+from collections.abc import Callable
+from types import FrameType
 
 import pytest
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
@@ -14,6 +17,7 @@ from kit.nodes import DATA, partition_of, start_node
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.net.connection import Connection
 from ottla.broker.node import Node
+from ottla.broker.partitions.appending import PartitionAppend
 from ottla.broker.runtime import turn as turn_module
 from ottla.broker.runtime.disk import POSTPONED_MS
 from ottla.broker.runtime.queued_syncer import QueuedSyncer
@@ -24,7 +28,7 @@ from ottla.protocol.api.fetch import FetchResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
-from ottla.storage.log.append import AppendEntry, AppendResult
+from ottla.storage.log.append import Appended, AppendEntry, AppendResult
 from ottla.storage.log.log import Log
 from ottla.storage.log.sync import SyncTicket
 
@@ -475,6 +479,79 @@ def test_a_bug_in_one_partitions_answers_keeps_no_other_batch_beyond_the_turn() 
     assert first(client.reply()).error_code == ErrorCode.NONE
 
 
+def test_batches_for_whose_append_there_is_no_memory_are_refused_and_the_next_turn_appends(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept, they would be appended later from a buffer with other bytes, and no turn would append to the partition."""
+    client = Exchange(node)
+    client.send(produce_request("t", batch()), 9)
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(PartitionAppend, "flush", no_memory)
+        client.end_turn()
+    assert first(client.reply()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert not partition_of(node, "t").gathered
+    assert first(client.ask(produce_request("t", batch()), 9)).base_offset == 0
+
+
+class OwnResults:
+    """Takes the results of its batches."""
+
+    def __init__(self) -> None:
+        self.results: list[AppendResult] = []
+
+    def run_appended(self, appended: Appended, partition: PartitionAppend) -> None:
+        self.results += appended
+
+
+@pytest.mark.parametrize("is_newest", [False, True])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_no_memory_at_any_line_of_a_gathering_gives_no_waiter_the_results_of_another(
+    *, is_newest: bool, is_first: bool
+) -> None:
+    lines = 0
+    code = PartitionAppend.gather_run.__code__
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
+        nonlocal lines
+        if frame.f_code is not code:
+            return None
+        if event == "line":
+            lines -= 1
+            if not lines:
+                raise MemoryError
+        return trace
+
+    for place in range(1, 30):
+        node, _, _ = start_node()
+        make_topic(node, "t")
+        partition = partition_of(node, "t")
+        one, other = OwnResults(), OwnResults()
+        gathered = [] if is_first else [b"before"]
+        for value in gathered:
+            partition.gather_run([memoryview(bytearray(batch(value=value)))], 1, one)
+        lines, traced = place, sys.gettrace()
+        sys.settrace(trace)
+        try:
+            failing = [memoryview(bytearray(batch(2, value=b"failing")))]
+            partition.gather_run(failing, 1, one if is_newest else OwnResults())
+        except MemoryError:
+            pass
+        else:
+            break
+        finally:
+            sys.settrace(traced)
+        partition.gather_run([memoryview(bytearray(batch(value=b"after")))], 1, other)
+        node.services.turn.end()
+        assert [result.base_offset for result in one.results] == list(range(len(gathered)))
+        assert [result.base_offset for result in other.results] == [len(gathered)]
+        assert partition.log.log_end_offset == len(gathered) + 1
+    assert 5 < place < 29
+
+
 @pytest.mark.parametrize("where", ["beginning", "running"])
 def test_a_bug_in_one_logs_sync_leaves_nobody_of_the_round_without_an_answer(
     where: str, monkeypatch: pytest.MonkeyPatch
@@ -584,3 +661,27 @@ def test_an_end_of_a_turn_for_which_there_is_no_memory_is_made_by_the_next_work(
     assert ends == ["planned"] * 2
     turn.end()
     assert ran == ["flush at 7", "after the append", "send"]
+
+
+def test_a_turn_that_had_no_memory_to_end_ends_after_the_shortage(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else would plan its end: whoever has more work finds that the turn has some already."""
+    planned: list[str] = []
+    turn = node.services.turn
+    turn.on_work = lambda: planned.append("end")
+    client = Exchange(node)
+    client.send(produce_request("t", batch()), 9)
+    assert planned == ["end"]
+
+    def no_memory() -> int:
+        raise MemoryError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(turn, "_now_ms", no_memory)
+        with pytest.raises(MemoryError):
+            turn.poll_done()
+    turn.plan_again()
+    assert planned == ["end"] * 2
+    turn.poll_done()
+    assert first(client.reply()).base_offset == 0
+    turn.plan_again()
+    assert planned == ["end"] * 2
