@@ -424,11 +424,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         now = self._loop.time()
         alone = self._alone
-        if alone is not None:
-            self._alone = None
-            if self._take_alone(alone, nbytes, now):
-                return
         try:
+            if alone is not None:
+                self._alone = None
+                if self._take_alone(alone, nbytes, now):
+                    return
             for answer in self._exchange.receive(nbytes, now):
                 request, data, _ = answer
                 awaited = request.context
@@ -460,6 +460,9 @@ class Connection(asyncio.BufferedProtocol):
             self._end_refused(KafkaError(refused.code, f"{self.address} refused {refused.step}: {refused.reason}"))
         except Exception as bug:  # whatever it is, requests that wait must get it
             self._end_failed(bug)
+        except BaseException:  # an interrupt: a part of what was received may be lost
+            self.close("the program was interrupted while it read an answer")
+            raise
 
     def _take_alone(self, alone: AloneInFlight, nbytes: int, now: float) -> bool:
         """Process received bytes if they are exactly the usual answer to the only request; return whether they are."""

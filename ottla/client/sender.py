@@ -11,7 +11,8 @@ It is one file: each of its steps may close, send, complete or give up batches, 
 timers.
 
 An unexpected exception while a request is made ends the batches of that request. Anywhere else it ends the producer
-(`fail`), since the state of the queues is then unknown.
+(`fail`), since the state of the queues is then unknown. An interrupt (Ctrl-C, where asyncio does not handle it) does so
+everywhere, and is raised.
 """
 
 from __future__ import annotations
@@ -330,8 +331,10 @@ class Sender:
                 self._cluster.mark_stale()
             if self._queues.wants_identity:
                 self._identity.renew()
-        except Exception as bug:  # deliveries that wait must get it
+        except BaseException as bug:
             self.fail(bug)
+            if not isinstance(bug, Exception):
+                raise
 
     def _may_go(self, topic: str, partition: int) -> bool:
         return self.transactions is not None and self.transactions.state.may_write(topic, partition)
@@ -459,8 +462,11 @@ class Sender:
                 self._on_finished(batch)
             if has_more:
                 self.wake()
-        except Exception as bug:  # deliveries that wait must get it
+        except BaseException as bug:
             self.fail(bug)
+            batch.wake()  # the broker has appended it, and its deliveries may not be complete
+            if not isinstance(bug, Exception):
+                raise
 
     def on_answer(
         self, leader_id: int, batches: list[Batch], names_by_id: dict[UUID, str] | None, response: ProduceResponse
@@ -472,16 +478,20 @@ class Sender:
                 self._metrics.throttle_ms.add(response.throttle_time_ms, now)
             self._take(self._queues.answered(leader_id, batches, response, now, names_by_id))
             self.wake()
-        except Exception as bug:  # deliveries that wait must get it
+        except BaseException as bug:
             self.fail(bug)
+            if not isinstance(bug, Exception):
+                raise
 
     def on_lost(self, leader_id: int, batches: list[Batch], error: KafkaError) -> None:
         """Note that a request gets no answer."""
         try:
             self._take(self._queues.lost(leader_id, batches, error, self.loop.time()))
             self.wake()
-        except Exception as bug:  # deliveries that wait must get it
+        except BaseException as bug:
             self.fail(bug)
+            if not isinstance(bug, Exception):
+                raise
 
     def _finish(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         if not batch.is_finished:

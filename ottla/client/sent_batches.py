@@ -63,8 +63,8 @@ class SentBatch(AloneInFlight):
         appended = self._template.appended_alone(received, count, self._answer_front)
         if appended is None:
             return False
-        self.context = None
         self._sender.on_appended(self._leader_id, self._batch, appended[0], appended[1])
+        self.context = None
         return True
 
     def take(self, answer: Answer[Awaited]) -> None:

@@ -80,8 +80,8 @@ class SentFetch(AloneInFlight):
         fetched = None if template is None else template.fetched_alone(received, count, self._answer_front)
         if fetched is None:
             return False
-        self.context = None
         self._fetcher.on_fetched(self, fetched)
+        self.context = None
         return True
 
     def take(self, answer: Answer[Awaited]) -> None:

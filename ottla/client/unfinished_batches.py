@@ -81,8 +81,10 @@ class UnfinishedBatches:
                     self.sender.expire(batch)
             deadlines = [batch.deadline for batch in self._batches]
             self._expiry = loop.call_at(min(deadlines), self._on_deadline) if deadlines else None
-        except Exception as bug:  # deliveries that wait must get it
+        except BaseException as bug:  # deliveries that wait must get it; see `Sender` for an interrupt
             self.sender.fail(bug)
+            if not isinstance(bug, Exception):
+                raise
 
     def finish(self, batch: Batch) -> None:
         """Release the memory of a batch, wake a call that waits for it, and complete the batch's deliveries."""
