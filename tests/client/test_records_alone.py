@@ -466,3 +466,35 @@ async def test_a_record_without_an_answer_ends_with_its_timeout(cluster):
         put_forward(31)
         with pytest.raises(ClientTimeout):
             await waiting
+
+
+async def test_a_record_whose_request_is_not_answered_in_time_is_sent_again(cluster):
+    (partition,) = cluster.add_topic("t")
+    timeouts = {"request_timeout_ms": 20_000, "delivery_timeout_ms": 60_000}
+    async with Producer(cluster.bootstrap, linger_ms=0, **timeouts, **QUICK) as producer:
+        await producer.send_and_wait("t", b"0")
+        put_forward(21)  # the timer of the first request has gone off
+        await asyncio.sleep(0.01)
+        cluster.handlers[ProduceRequest] = lambda request, version: SILENCE
+        waiting = asyncio.create_task(producer.send_and_wait("t", b"1"))
+        while len(cluster.seen(ProduceRequest)) < 2:
+            await asyncio.sleep(0)
+        del cluster.handlers[ProduceRequest]
+        put_forward(21)
+        assert (await waiting).offset == 1
+    assert partition.values == [b"0", b"1"]
+
+
+async def test_the_metrics_count_a_record_alone_as_any_other(cluster):
+    cluster.add_topic("t")
+    async with Producer(cluster.bootstrap, linger_ms=0) as producer:
+        await producer.send_and_wait("t", b"0")
+        before = producer.metrics()
+        await producer.send_and_wait("t", b"1")
+        after = producer.metrics()
+        sent = cluster.seen(ProduceRequest)
+        assert len(sent) == 2
+    for name in ("request-total", "response-total", "record-send-total"):
+        assert after[name] - before[name] == 1, name
+    assert after["outgoing-byte-total"] - before["outgoing-byte-total"] > len(b"1") + 61
+    assert after["incoming-byte-total"] > before["incoming-byte-total"]
