@@ -19,7 +19,6 @@ from kit.examples import DEFAULT, QUICK_VARIABLE, examples
 from kit.forks import Forks
 from kit.kinds import is_left_out, kind_of, what_is_left_out
 from kit.seeds import replay_command, run_seed, seed_of
-from kit.together import unit_of
 
 RUN = uuid.uuid4().hex[:8]  # a peer that outlives the run has the topics of earlier runs
 YOUNG_OBJECTS = 50_000
@@ -70,11 +69,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """
     if config.getoption("dist") != "loadgroup":
         return None
-    from xdist.scheduler import LoadScopeScheduling
-
-    class UnitScheduling(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return unit_of(nodeid)
+    from kit.handing_out import UnitScheduling
 
     return UnitScheduling(config, log)
 

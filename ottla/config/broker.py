@@ -413,6 +413,8 @@ class BrokerConfig(
         file has `log.dirs=y`.
         """
         for option in self.by_key.values():
+            if not option.coarser:
+                continue
             winner = next((link.key for link in option.chain() if link.key in self.values), None)
             for link in option.chain()[1:]:
                 if winner and link.key in self.values and self.origins[link.key].kind > self.origins[winner].kind:

@@ -7,6 +7,7 @@ kind answers.
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -117,6 +118,7 @@ SPARK_NEEDS: Final = ("numpy", "pyarrow")
 _KIND_OF: Final = {place: kind for kind, places in PLACES.items() for place in places}
 
 
+@cache
 def kind_of(path: Path) -> str | None:
     """The kind of the tests in this file or folder; None where they are quick, or no tests of ours."""
     if not path.is_relative_to(TESTS):

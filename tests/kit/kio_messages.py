@@ -9,8 +9,9 @@ from functools import cache
 from typing import Any, get_args
 
 from hypothesis import strategies as st
-from kio.index import UnknownAPIKey, UnknownEntity, load_entity_schema, load_request_schema, load_response_schema
+from kio.index import load_entity_schema
 from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
@@ -40,16 +41,21 @@ RENAMED_BY_KAFKA = {
 @cache
 def kio_class(cls: type[Message], version: int) -> Any:
     """kio's class for a message at a version; None where it has none."""
-    try:
-        if issubclass(cls, Request):
-            return load_request_schema(cls.message_key, version)
-        if issubclass(cls, Response):
-            return load_response_schema(cls.message_key, version)
-        if cls.__name__ in STORED:
-            return load_entity_schema(STORED[cls.__name__], version, EntityType.data)
-    except (UnknownAPIKey, UnknownEntity):
-        return None
-    return None
+    return load_entity_schema(*_place(cls, version)) if kio_knows(cls, version) else None
+
+
+def kio_knows(cls: type[Message], version: int) -> bool:
+    """Whether kio has a class for a message at a version. Nothing is imported: all its classes take 2 s."""
+    name, version, entity_type = _place(cls, version)
+    return entity_type in schema_name_map.get(name, {}).get(version, {})
+
+
+def _place(cls: type[Message], version: int) -> tuple[str, int, Any]:
+    """What kio finds a class by."""
+    if issubclass(cls, Request | Response):
+        name = api_key_map.get(cls.message_key, "")
+        return name, version, EntityType.request if issubclass(cls, Request) else EntityType.response
+    return STORED.get(cls.__name__, ""), version, EntityType.data
 
 
 def narrow_to_kio(field: FieldPlan) -> st.SearchStrategy[Any] | None:

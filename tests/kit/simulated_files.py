@@ -465,7 +465,7 @@ class SimulatedFiles(Files):
     def open(self, path: Path, *, create: bool = False, writable: bool = False, derived: bool = False) -> SimulatedFile:
         self.need_descriptor(path)
         with self.call("open", path):
-            parent = self._directory(path.parent)
+            parent = self._parent(path)
             node = parent.entries.get(path.name)
             if node is None:
                 if not create:
@@ -497,7 +497,7 @@ class SimulatedFiles(Files):
 
     def rename(self, old: Path, new: Path) -> None:
         with self.call("rename", old):
-            source, target = self._directory(old.parent), self._directory(new.parent)
+            source, target = self._parent(old), self._parent(new)
             if old.name not in source.entries:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(old))
             replaced = target.entries.get(new.name)
@@ -531,7 +531,7 @@ class SimulatedFiles(Files):
     def unlink(self, path: Path) -> None:
         with self.call("unlink", path):
             self._file(path)
-            parent = self._directory(path.parent)
+            parent = self._parent(path)
             del parent.entries[path.name]
             self._changes.append(Change([(parent, path.name, None)]))
 
@@ -543,7 +543,7 @@ class SimulatedFiles(Files):
                     self.sync_directory(each.parent)
             return
         with self.call("make_directory", path):
-            parent = self._directory(path.parent)
+            parent = self._parent(path)
             if path.name in parent.entries:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
             directory = Directory()
@@ -555,7 +555,7 @@ class SimulatedFiles(Files):
             directory = self._directory(path)
             if directory.entries:
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
-            parent = self._directory(path.parent)
+            parent = self._parent(path)
             del parent.entries[path.name]
             self._changes.append(Change([(parent, path.name, None)]))
 
@@ -620,7 +620,7 @@ class SimulatedFiles(Files):
         with self.call("lock", path):
             if path in self._held:
                 raise BlockingIOError(errno.EAGAIN, "already locked by this process", str(path))
-            parent = self._directory(path.parent)
+            parent = self._parent(path)
             if path.name not in parent.entries:
                 self._make_file(parent, path.name)
             self._held.add(path)
@@ -633,12 +633,20 @@ class SimulatedFiles(Files):
         return inode
 
     def _find(self, path: Path) -> Node | None:
+        return self._at(path.parts[1:])
+
+    def _at(self, names: tuple[str, ...]) -> Node | None:
         node: Node | None = self.root
-        for part in path.parts[1:]:
+        for name in names:
             if not isinstance(node, Directory):
                 return None
-            node = node.entries.get(part)
+            node = node.entries.get(name)
         return node
+
+    def _parent(self, path: Path) -> Directory:
+        """The directory of a path, found without `path.parent`, which takes longer than the search."""
+        node = self._at(path.parts[1:-1])
+        return node if isinstance(node, Directory) else self._directory(path.parent)
 
     def _directory(self, path: Path) -> Directory:
         node = self._find(path)

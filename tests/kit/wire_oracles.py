@@ -23,7 +23,7 @@ from kit.golden import (
     release_of,
 )
 from kit.kafka_python_messages import kafka_python_class
-from kit.kio_messages import kio_class
+from kit.kio_messages import kio_knows
 from kit.old_kafka_python_messages import old_kafka_python_class
 
 from ottla.protocol.api import REGISTRY
@@ -58,7 +58,7 @@ else can read and write it:
 def oracles(cls: type[Message], version: int) -> list[str]:
     """The names of all that vouch for this version of a message."""
     known = {
-        "kio": kio_class(cls, version) is not None,
+        "kio": kio_knows(cls, version),
         "kafka-python": cls in REQUESTS_AND_RESPONSES and kafka_python_class(cls, version) is not None,
         "old kafka-python": (cls, version) in DROPPED_BY_KAFKA
         and (cls, version) not in SAME_AS_THE_NEXT

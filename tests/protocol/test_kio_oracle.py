@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import Phase, given, settings
 from kit.golden import CONSUMER_PROTOCOL
-from kit.kio_messages import kio_bytes, kio_class, kio_message, narrow_to_kio, to_kio
+from kit.kio_messages import kio_bytes, kio_class, kio_knows, kio_message, narrow_to_kio, to_kio
 from kit.wire_values import messages, with_records
 
 from ottla.protocol.api import REGISTRY
@@ -28,7 +28,7 @@ CASES = [
     pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
     for cls in (*DECLARED, *CONTROL, *CONSUMER_PROTOCOL)
     for version in cls.message_versions.versions()
-    if kio_class(cls, version) is not None
+    if kio_knows(cls, version)
 ]
 
 

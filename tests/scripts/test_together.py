@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from kit.kinds import TESTS
-from kit.together import SPARK, unit_of
+from kit.together import SHORT_TESTS, SPARK, unit_of, units_of
 
 
 def test_the_tests_of_a_file_that_makes_something_once_are_a_unit() -> None:
@@ -26,6 +26,25 @@ def test_other_tests_are_handed_out_alone() -> None:
     single = "tests/storage/log/test_log_read.py::test_a[::x@y]"
     assert unit_of(single) == single
     assert unit_of("tests/elsewhere.py::test_b") == "tests/elsewhere.py::test_b"
+
+
+def test_a_few_short_tests_of_a_file_are_a_unit() -> None:
+    file = "tests/storage/log/test_log_read.py"
+    tests = [f"{file}::test_{number}" for number in range(2 * SHORT_TESTS + 1)]
+    other = "tests/storage/log/test_log_model.py::test_c"
+    units = units_of([*tests, other])
+    assert [*units] == [*tests, other]
+    assert [len([test for test in tests if units[test] == unit]) for unit in dict.fromkeys(units.values())] == [
+        SHORT_TESTS,
+        SHORT_TESTS,
+        1,
+        0,
+    ]
+
+
+def test_tests_that_take_long_are_handed_out_alone() -> None:
+    tests = [f"tests/crash/test_simulator.py::test_{number}" for number in range(3)]
+    assert units_of(tests) == dict(zip(tests, tests, strict=True))
 
 
 def test_a_unit_runs_on_one_worker_of_several() -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable
+from functools import cache
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.broker.api import LoadHandler
     from ottla.broker.context import ApiServices, Context
     from ottla.broker.profiles.profiles import Profile
+    from ottla.broker.profiles.releases import Range
     from ottla.broker.runtime.metrics import RequestMeter
     from ottla.broker.runtime.steps import Steps
     from ottla.protocol.api import Api
@@ -100,11 +102,19 @@ def advertised_apis(
     handlers: Mapping[ApiKey, LoadHandler] = HANDLERS, profile: Profile = profiles.DEFAULT
 ) -> list[AdvertisedApi]:
     """The APIs that ApiVersions lists: every declared API with a handler, in the profile's versions, by key."""
-    return [
-        AdvertisedApi(api.key, *versions)
-        for api in REGISTRY.values()
-        if api.key in handlers and (versions := profile.advertised(api)) is not None
-    ]
+    return [api for api in _advertised_by(profile) if api.key in handlers]
+
+
+@cache
+def _advertised_by(profile: Profile) -> tuple[AdvertisedApi, ...]:
+    versions = ((api.key, profile.advertised(api)) for api in REGISTRY.values())
+    return tuple(AdvertisedApi(key, *advertised) for key, advertised in versions if advertised is not None)
+
+
+@cache
+def _served_by(profile: Profile) -> dict[ApiKey, Range]:
+    versions = ((api.key, profile.served(api)) for api in REGISTRY.values())
+    return {key: served for key, served in versions if served is not None}
 
 
 class Gate:
@@ -122,9 +132,7 @@ class Gate:
         self._meters = services.metrics.meter if meters is None else meters
         self._handlers = handlers
         self._versions = {
-            int(api.key): versions
-            for api in REGISTRY.values()
-            if api.key in handlers and (versions := services.profile.served(api)) is not None
+            int(key): versions for key, versions in _served_by(services.profile).items() if key in handlers
         }
         self._admissions: dict[tuple[int, int], Admission] = {}
 
