@@ -10,9 +10,11 @@ Duplicates of stored batches get the results of their originals.
 
 from __future__ import annotations
 
+import errno
 import logging
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Final
 
@@ -63,6 +65,7 @@ from ottla.storage.producers.producer_state import (
 from ottla.storage.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
+joined = b"".join
 
 _NO_PRODUCERS: Final[dict[int, ProducerEntry]] = {}
 _NO_BATCHES: Final[list[BatchFields]] = []
@@ -187,7 +190,10 @@ class LogAppend(LogState):
             made = [run.segment for run in runs[1:] if run.segment is not None]
             self._take_back(error, made, created)
             return error
-        self._publish(runs, next_offset)
+        try:
+            self._publish(runs, next_offset)
+        except MemoryError as error:
+            return self._publication_failed(error)
         return None
 
     def _write_to_active(self, run: SegmentRun, next_offset: int, now_ms: int) -> OSError | None:
@@ -205,34 +211,51 @@ class LogAppend(LogState):
         except OSError as error:
             self._take_back(error, (), ())
             return error
-        if run.producers:
-            self._publish_producers(run)
-        self.size_bytes += written_bytes
-        health = self._health
-        health.room_bytes -= written_bytes
-        if self._is_synced_before_shown:
-            unsynced = self.unsynced
-            if unsynced.is_staged and written_bytes <= health.redo_room_bytes:
-                health.redo_room_bytes -= written_bytes
-                end = next_offset, run.base_offset, run.size_bytes
-                health.redo_parts.append((self, segment, start, end, segment.cuts, b"".join(buffers)))
-            else:
-                unsynced.is_staged = False
-        reader = self.reader
-        if reader.is_awaited:
-            if written_bytes <= MOST_KEPT_BYTES:
-                reader.newest = segment, start, b"".join(buffers), self.log_end_offset, next_offset
-            else:
-                reader.newest = None
         try:
-            run.publish(segment)
-        except OSError as error:
-            self._derived_file_failed(error)
+            if run.producers:
+                self._publish_producers(run)
+            self.size_bytes += written_bytes
+            health = self._health
+            health.room_bytes -= written_bytes
+            if self._is_synced_before_shown:
+                unsynced = self.unsynced
+                if unsynced.is_staged and written_bytes <= health.redo_room_bytes:
+                    end = next_offset, run.base_offset, run.size_bytes
+                    try:
+                        health.redo_parts.append((self, segment, start, end, segment.cuts, joined(buffers)))
+                        health.redo_room_bytes -= written_bytes
+                    except MemoryError:  # the sync reads them from the file
+                        unsynced.is_staged = False
+                else:
+                    unsynced.is_staged = False
+            reader = self.reader
+            if reader.is_awaited:
+                reader.newest = None
+                if written_bytes <= MOST_KEPT_BYTES:
+                    with suppress(MemoryError):  # they are read from the file
+                        reader.newest = segment, start, joined(buffers), self.log_end_offset, next_offset
+            try:
+                run.publish(segment)
+            except OSError as error:
+                self._derived_file_failed(error)
+        except MemoryError as error:
+            return self._publication_failed(error)
         self.log_end_offset = next_offset
         if not self._is_synced_before_shown:
             self.high_watermark = next_offset
             reader.high_watermark = next_offset, run.base_offset, run.size_bytes
         return None
+
+    def _publication_failed(self, error: MemoryError) -> OSError:
+        """Take no more writes until a restart: there was no memory to note all of what is in the file now.
+
+        Its producers may be known already with batches that no offset has. Sent again, those would be acknowledged as
+        repetitions, and the next append would overwrite them.
+        """
+        failure = OSError(errno.ENOMEM, f"no memory to note what was appended ({error!r})")
+        self._active_run = None
+        self.fail(failure)
+        return failure
 
     def _take_back(self, error: OSError, made: Sequence[Segment], created: Sequence[int]) -> None:
         """Restore the segment list and the lengths from before the call, after a failed write."""

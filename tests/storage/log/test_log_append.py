@@ -32,7 +32,9 @@ from ottla.protocol.records.batch import (
 )
 from ottla.protocol.records.record import Record
 from ottla.storage.files.health import IndependentDirectory
+from ottla.storage.log.append_plan import SegmentRun
 from ottla.storage.log.log import Log
+from ottla.storage.producers.producer_state import ProducerStates
 from ottla.storage.segment.segment import INDEX_ENTRIES_BEHIND
 
 
@@ -439,3 +441,55 @@ def test_internal_batches_keep_their_offsets_and_epoch_and_may_be_control_batche
         log.append_internal(data, NOW_MS)
     with pytest.raises(ValueError, match="sound"):
         log.append_internal(data + b"x", NOW_MS)
+
+
+# No memory after the bytes are in the file --------------------------------------------------------------------------
+
+
+def raising(*_: object) -> None:
+    raise MemoryError
+
+
+def numbered(sequence: int, value: bytes) -> bytearray:
+    return batch(value, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+
+@pytest.mark.parametrize("settings", [{}, {"ottla.acks.all": "page-cache"}, {"segment.bytes": "1024"}], ids=repr)
+@pytest.mark.parametrize("noting", [ProducerStates, SegmentRun])
+def test_what_found_no_memory_to_be_noted_is_not_a_repetition_when_it_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], noting: type[ProducerStates] | type[SegmentRun]
+) -> None:
+    files = disk()
+    log = open_test_log(files, settings)
+    append(log, numbered(0, b"first"))
+    data = numbered(1, b"x" * 900 if "segment.bytes" in settings else b"second")
+    with monkeypatch.context() as without_memory:
+        publish: Callable[..., object] = noting.publish
+        without_memory.setattr(noting, "publish", lambda *some: (publish(*some), raising()))  # in the middle
+        (result,) = append(log, data)
+    assert result.error_code is ErrorCode.KAFKA_STORAGE_ERROR
+    (again,) = append(log, data)
+    assert again.error_code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.log_end_offset == 1
+    log = open_test_log(files, settings)  # a restart finds the batch in the file
+    (again,) = append(log, data)
+    assert again.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    assert again.base_offset == 1
+    assert len(stored(log)) == 2
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_without_memory_for_a_copy_of_what_was_appended_it_is_read_from_the_file(
+    monkeypatch: pytest.MonkeyPatch, is_awaited: bool
+) -> None:
+    log = open_test_log(disk())
+    append_values(log, b"first")
+    sync(log)
+    log.reader.is_awaited = is_awaited
+    monkeypatch.setattr("ottla.storage.log.log_append.joined", raising)
+    (result,) = append(log, batch(b"second"))
+    assert result.base_offset == 1
+    assert not log.unsynced.is_staged
+    assert log.reader.newest is None
+    sync(log)
+    assert stored(log) == {0: b"first", 1: b"second"}
