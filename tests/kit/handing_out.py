@@ -14,7 +14,7 @@ from kit.together import units_of
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it has no py.typed
 
 if TYPE_CHECKING:
-    from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
+    from xdist.workermanage import WorkerController  # type: ignore[import-untyped]  # as above
 
 
 class UnitScheduling(LoadScopeScheduling):  # type: ignore[misc]  # as a class without types

@@ -664,7 +664,7 @@ def test_an_end_of_a_turn_for_which_there_is_no_memory_is_made_by_the_next_work(
 
 
 def test_a_turn_that_had_no_memory_to_end_ends_after_the_shortage(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing else would plan its end: whoever has more work finds that the turn has some already."""
+    """Nothing else would plan its end: the turn counts as planned when more work comes."""
     planned: list[str] = []
     turn = node.services.turn
     turn.on_work = lambda: planned.append("end")
