@@ -650,6 +650,9 @@ def test_an_end_of_a_turn_for_which_there_is_no_memory_is_made_by_the_next_work(
         def flush(self, now_ms: int) -> None:
             ran.append(f"flush at {now_ms}")
 
+        def give_up(self) -> None:
+            ran.append("give up")
+
     turn = Turn(now_ms)
     turn.on_work = lambda: ends.append("planned")
     turn.note_gathering(Gathered())
